@@ -16,7 +16,7 @@ from chatlane_schemas.codec import encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.transcripts import AppendedRow, TranscriptReplace
-from tests.support.worlds.kernel import transcript_desk
+from tests.support.worlds.kernel import change_service
 
 AT: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ def rewrite_until_killed(dsn: str, session_id: UUID, seed: int, kept: tuple[str,
 
 async def _rewrite(dsn: str, session_id: UUID, seed: int, kept: tuple[str, ...]) -> None:
     async with open_store(dsn) as store:
-        desk, reads = transcript_desk(store), TranscriptReads(store)
+        service, reads = change_service(store), TranscriptReads(store)
 
         async def rewrite(number: int) -> None:
             version = await reads.version(session_id)
@@ -48,7 +48,7 @@ async def _rewrite(dsn: str, session_id: UUID, seed: int, kept: tuple[str, ...])
                 expected_version=version.text,
                 rows=tuple(AppendedRow(role=Role.USER, content=text) for text in rows),
             )
-            await desk.change("rewriter", request, encode(request))
+            await service.change("rewriter", request, encode(request))
 
         began = time.monotonic()
         await rewrite(0)

@@ -41,7 +41,6 @@ _PLAIN: Final[dict[str, type[Envelope]]] = {
 }
 # A summary stands for more rows than it has.
 _FEWEST_ROWS: Final = 2
-_OF_TRANSCRIPTS: Final = frozenset({"retry", "compact", "continue"})
 
 
 @dataclass(slots=True)
@@ -130,12 +129,7 @@ class Asking:
 
     async def ask(self, router: Router, asked: Asked) -> None:
         """Ask a router; whoever asked before is given the same answer."""
-        decide: Any = router.sessions.change
-        if asked.kind in {"stop", "cancel"}:
-            decide = router.stopping.stop
-        elif asked.kind in _OF_TRANSCRIPTS:
-            decide = router.transcripts.change
-        reply = await decide(_PRINCIPAL, asked.request, asked.digest)
+        reply = await router.changes.change(_PRINCIPAL, asked.request, asked.digest)
         if asked.reply is None:
             asked.reply = reply
             if asked.kind == "remove" and reply.error is None:

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from typing_extensions import override
 
-from chatlane.decisions.operations.cancellation import StopService
 from chatlane.decisions.unit_of_work import UnitOfWorkFactory
 from chatlane.domain.log import LOGS, LogName, PartitionId
 from chatlane.errors import TransientError
@@ -22,9 +21,7 @@ from chatlane.ingest.intake import Batch, Slice
 from chatlane.nats.tasks import end_task
 from chatlane.observability.metrics import Metrics
 from chatlane.outbox.relay import Relay
-from chatlane.requests.session_service import SessionService
-from chatlane.requests.transcript_service import TranscriptService
-from chatlane.store.conversations.session_reads import SessionReads
+from chatlane.requests.change_service import ChangeService
 from chatlane.store.logs import partitions, routers
 from chatlane.turns.claims import ClaimService
 from chatlane.turns.leases import Deadlines
@@ -140,9 +137,7 @@ class Router:
         self.writer = UnitOfWorkFactory(store, self.relay, self.metrics)
         self.desk = ClaimService(store, declared.agents)
         self.deadlines = Deadlines(store, self.writer, declared, _none_unread)
-        self.sessions = SessionService(self.writer, SessionReads(store), declared, SLOTS)
-        self.stopping = StopService(self.writer)
-        self.transcripts = TranscriptService(store, self.writer, declared.agents, SLOTS)
+        self.changes = ChangeService(store, self.writer, declared, SLOTS)
         self.ends = TimedEnds(store, self.writer, declared, world.end_of)
         self.hand = _Hand()
         batches = Batches(

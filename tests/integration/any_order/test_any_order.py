@@ -18,8 +18,8 @@ from chatlane.domain.turns import claims, lifecycle
 from chatlane.outbox.relay import Relay
 from chatlane.store import outbox, pending_messages
 from chatlane.store.addressing import dedupe_marks
-from chatlane.store.conversations import compaction, lane_merges, removals
-from chatlane.store.history import rewind
+from chatlane.store.conversations import lane_merges, removals
+from chatlane.store.history import transcript_changes
 from chatlane.turns import claims as claim_service
 from chatlane.turns import leases
 from chatlane_schemas.turns import ClaimStatus, RenewStatus
@@ -357,12 +357,12 @@ WAYS: Final = {
     ),
     "rows go along in any order": Way(
         _go_on_behind_a_summary,
-        lambda: _changed(compaction, "MOVE_TAIL_SQL", "ORDER BY seq", "ORDER BY seq DESC"),
+        lambda: _changed(transcript_changes, "MOVE_TAIL_SQL", "ORDER BY seq", "ORDER BY seq DESC"),
         "inverted",
     ),
     "what runs again is not taken back": Way(
         _let_the_last_turn_run_again,
-        lambda: patch.object(rewind, "take_out", _nothing_taken_out),
+        lambda: patch.object(transcript_changes, "take_out", _nothing_taken_out),
         "made up",
     ),
     "what runs in a chat is not told that it moved": Way(

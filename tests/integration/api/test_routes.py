@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import nats
@@ -11,13 +11,11 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane.api.broker import open_api
-from chatlane.api.changes import SESSION_CHANGES, STOPS, TRANSCRIPT_CHANGES, ChangeHandlers
-from chatlane.api.endpoint import RequestHandler
+from chatlane.api.endpoint import Handle, RequestHandler
 from chatlane.api.routes import CONCURRENT, build_router
-from chatlane.api.search import SearchHandlers
-from chatlane.api.session_lists import SessionListHandlers
-from chatlane.api.sessions import SessionHandlers
-from chatlane.api.transcripts import TranscriptHandlers
+from chatlane.api.search import SearchQueries
+from chatlane.api.sessions import SessionQueries
+from chatlane.api.transcripts import TranscriptQueries
 from chatlane.api.turns import TurnHandlers
 from chatlane.domain.sessions.transcripts import Link, Version
 from chatlane.errors import StoreUnavailableError
@@ -25,7 +23,7 @@ from chatlane.nats.connection import BusOptions
 from chatlane.observability.metrics import Metrics
 from chatlane.search.search_sql import Hit, Place
 from chatlane.search.tokens import Search
-from chatlane.store.conversations.session_lists import SessionPage
+from chatlane.store.conversations.session_reads import SessionPage
 from chatlane.store.history.transcripts import RowsBefore
 from chatlane_client import (
     ConflictingRequestError,
@@ -61,7 +59,6 @@ from chatlane_schemas.session_api.session_life import (
     SessionSuspend,
     SessionUnmark,
 )
-from chatlane_schemas.session_api.session_openings import SessionCreate
 from chatlane_schemas.session_api.sessions import (
     ApiError,
     ApiErrorCode,
@@ -90,6 +87,7 @@ from chatlane_schemas.session_api.transcripts import (
     TranscriptReply,
     TranscriptRetry,
     TranscriptRewind,
+    TranscriptSearch,
 )
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.turns import (
@@ -105,9 +103,6 @@ from chatlane_schemas.turns import (
     TurnTake,
 )
 from tests.support.eventually import eventually
-
-if TYPE_CHECKING:
-    from chatlane.api.routes import Handlers
 
 pytestmark = pytest.mark.integration
 
@@ -230,38 +225,31 @@ class FakeSearch:
         ]
 
     async def search(
-        self,
-        search: Search,
-        *,
-        person: Person | None,
-        session_id: UUID | None,
-        agent: str | None,
-        behind: Place,
-        limit: int,
-        max_length: int,
+        self, search: Search, wanted: TranscriptSearch, *, behind: Place, limit: int
     ) -> tuple[Hit, ...]:
-        del session_id, agent, max_length
-        self.asked.append((search.tsquery(), person))
+        self.asked.append((search.tsquery(), wanted.acting_for))
         # As near to each other as four bytes tell apart.
         left = [hit for hit in self.hits if (hit.rank, hit.id) < (behind.rank - 1e-6, behind.id)]
         return tuple(left[:limit])
 
 
-class FakeChanges:
-    """Changes nothing and says who asked."""
+class FakeService:
+    """Changes nothing, and keeps the requests and their callers."""
 
     def __init__(self) -> None:
-        self.principals: list[str] = []
-        self.requests: list[TranscriptChange] = []
+        self.requests: list[tuple[str, Envelope]] = []
         self.error: ApiError | None = None
 
-    async def change(
-        self, principal: str, request: TranscriptChange, digest: bytes
-    ) -> TranscriptChanged:
+    async def change(self, principal: str, request: Envelope, digest: bytes) -> ApiReply:
         del digest
-        self.principals.append(principal)
-        self.requests.append(request)
-        return TranscriptChanged(id="c1", at=AT, session_id=request.session_id, error=self.error)
+        self.requests.append((principal, request))
+        if isinstance(request, TranscriptChange):
+            return TranscriptChanged(
+                id="c1", at=AT, session_id=request.session_id, error=self.error
+            )
+        if isinstance(request, SessionStop | TurnCancel):
+            return StopReply(id="a", at=AT, session_id=SESSION_ID, was_running=True)
+        return SessionReply(id="a", at=AT, session=session())
 
 
 class FakeDesk:
@@ -288,58 +276,26 @@ class FakeDesk:
         return TakeReply(id=request.id, at=AT, status=RenewStatus.RENEWED)
 
 
-class FakeSessionDesk:
-    """Changes nothing, and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, SessionChange | SessionCreate]] = []
-
-    async def change(
-        self, principal: str, request: SessionChange | SessionCreate, digest: bytes
-    ) -> SessionReply:
-        del digest
-        self.asked.append((principal, request))
-        return SessionReply(id="a", at=AT, session=session())
-
-
-class FakeStopDesk:
-    """Stops nothing, and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, SessionStop | TurnCancel]] = []
-
-    async def stop(
-        self, principal: str, request: SessionStop | TurnCancel, digest: bytes
-    ) -> StopReply:
-        del digest
-        self.asked.append((principal, request))
-        return StopReply(id="a", at=AT, session_id=SESSION_ID, was_running=True)
-
-
 class Api:
     """A running API and a caller."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.reads = FakeReads()
-        self.transcripts = FakeTranscripts()
-        self.changes = FakeChanges()
-        self.search = FakeSearch()
-        self.desk = FakeDesk()
-        self.session_desk = FakeSessionDesk()
-        self.stop_desk = FakeStopDesk()
+        # Fakes of the classes that read and change the store.
+        self.reads: Any = FakeReads()
+        self.transcripts: Any = FakeTranscripts()
+        self.search: Any = FakeSearch()
+        self.desk: Any = FakeDesk()
+        self.service = FakeService()
         self.metrics = Metrics()
 
-    def handlers(self, request_handler: RequestHandler) -> list["Handlers"]:
-        return [
-            SessionHandlers(self.reads, request_handler),
-            SessionListHandlers(self.reads, request_handler),
-            ChangeHandlers(SESSION_CHANGES, self.session_desk.change, request_handler),
-            ChangeHandlers(STOPS, self.stop_desk.stop, request_handler),
-            TranscriptHandlers(self.transcripts, request_handler),
-            ChangeHandlers(TRANSCRIPT_CHANGES, self.changes.change, request_handler),
-            SearchHandlers(self.search, request_handler),
-        ]
+    def handlers(self, request_handler: RequestHandler) -> dict[str, Handle]:
+        return (
+            request_handler.changes(self.service.change)
+            | request_handler.reads(SessionQueries(self.reads).table())
+            | request_handler.reads(TranscriptQueries(self.transcripts).table())
+            | request_handler.reads(SearchQueries(self.search).table())
+        )
 
     async def ask(self, subject: str, request: Envelope | bytes, reply: type[ReplyT]) -> ReplyT:
         body = encode(request) if isinstance(request, Envelope) else request
@@ -427,7 +383,7 @@ async def test_changes_are_told_who_asks_by_the_subject(api: Api) -> None:
         reply = await api.ask(api_subject("session", verb), change, SessionReply)
         assert reply.session == session()
 
-    assert api.session_desk.asked == [("someone", change) for change in changes.values()]
+    assert api.service.requests == [("someone", change) for change in changes.values()]
 
 
 async def test_stops_are_told_who_asks_by_the_subject(api: Api) -> None:
@@ -435,7 +391,7 @@ async def test_stops_are_told_who_asks_by_the_subject(api: Api) -> None:
     cancel = TurnCancel(id="r2", at=AT, turn_id=TURN_ID)
     assert (await api.ask(api_subject("session", "stop"), stop, StopReply)).was_running
     assert (await api.ask(api_subject("turn", "cancel"), cancel, StopReply)).was_running
-    assert api.stop_desk.asked == [("someone", stop), ("someone", cancel)]
+    assert api.service.requests == [("someone", stop), ("someone", cancel)]
 
 
 async def test_rounds_are_counted(api: Api) -> None:
@@ -504,7 +460,7 @@ async def test_a_change_is_told_who_asks(api: Api) -> None:
     reply = await api.ask(api_subject("transcript", "rewind"), request, TranscriptChanged)
 
     assert reply.session_id == SESSION_ID
-    assert api.changes.principals == ["someone"]
+    assert api.service.requests == [("someone", request)]
 
 
 async def test_the_client_asks_what_it_says(api: Api) -> None:
@@ -520,7 +476,7 @@ async def test_the_client_asks_what_it_says(api: Api) -> None:
     await transcripts.retry(SESSION_ID, expected_version=version)
 
     assert [[row.seq for row in page] for page in pages] == [[4, 5, 6, 7], [1, 2, 3]]
-    append, replace, compact, rewind, retry = api.changes.requests
+    append, replace, compact, rewind, retry = (request for _, request in api.service.requests)
     assert isinstance(append, TranscriptAppend)
     assert (append.id, append.rows) == ("mine", (row,))
     assert isinstance(replace, TranscriptReplace)
@@ -545,7 +501,7 @@ async def test_the_client_asks_what_it_says(api: Api) -> None:
 async def test_the_client_raises_what_it_is_refused_for(
     api: Api, code: ApiErrorCode, expected: type[RefusedRequestError]
 ) -> None:
-    api.changes.error = ApiError(code=code, message="no")
+    api.service.error = ApiError(code=code, message="no")
 
     with pytest.raises(expected, match="no"):
         await TranscriptApi(api.client, principal="someone").rewind(SESSION_ID)
@@ -582,7 +538,7 @@ async def test_store_that_is_away_is_said_so(api: Api) -> None:
 
 
 async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_url: str) -> None:
-    desk = FakeDesk()
+    desk: Any = FakeDesk()
     desk.together = 2
     request_handler = RequestHandler(api.metrics)
     router = build_router(api.handlers(request_handler))
@@ -601,7 +557,7 @@ async def test_request_in_work_is_answered_before_the_api_stops(api: Api, nats_u
 
 async def test_what_was_asked_before_the_api_stops_is_answered(api: Api, nats_url: str) -> None:
     """Who gets no answer asks again after a second; nobody else was asked."""
-    desk = FakeDesk()
+    desk: Any = FakeDesk()
     desk.together = 2 * CONCURRENT
     request_handler = RequestHandler(api.metrics)
     router = build_router(api.handlers(request_handler))
@@ -679,7 +635,7 @@ async def test_what_nobody_waits_for_is_not_done(api: Api, reply: str) -> None:
     await api.client.publish(api_subject("session", "end"), request, reply=reply)
     await api.ask(api_subject("session", "end"), others, SessionReply)
 
-    assert [asked.id for _, asked in api.session_desk.asked] == ["r2"]
+    assert [asked.id for _, asked in api.service.requests] == ["r2"]
 
 
 async def test_one_of_several_routers_answers(api: Api, nats_url: str) -> None:

@@ -15,10 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
-from chatlane.api.endpoint import MAX_REPLY_BYTES, RequestHandler
-from chatlane.api.search import SearchHandlers
+from chatlane.api.endpoint import MAX_REPLY_BYTES, ApiRequest, RequestHandler
+from chatlane.api.search import SearchQueries
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import Store, open_store
 from chatlane.search import index_sql
@@ -41,7 +39,7 @@ from chatlane_schemas.session_api.transcripts import (
     TranscriptRewind,
     TranscriptSearch,
 )
-from tests.support.worlds.kernel import event, open_kernel, transcript_desk
+from tests.support.worlds.kernel import change_service, event, open_kernel
 
 pytestmark = pytest.mark.integration
 
@@ -70,9 +68,10 @@ class Library:
         self.connection = connection
         self.filling = SearchFilling(store.transaction, Metrics())
         request_handler = RequestHandler(Metrics())
-        self._search = SearchHandlers(SearchReads(store, identities.find_owners), request_handler)
-        desk = transcript_desk(store, written=self.filling.written)
-        self._changes = ChangeHandlers(TRANSCRIPT_CHANGES, desk.change, request_handler)
+        search = SearchQueries(SearchReads(store, identities.find_owners))
+        service = change_service(store, written=self.filling.written)
+        self._handlers = request_handler.changes(service.change)
+        self._handlers |= request_handler.reads(search.table())
 
     async def add_session(self, number: int, agent: str = "main", owner: str | None = None) -> None:
         await self.connection.execute(
@@ -104,7 +103,7 @@ class Library:
         head = {"id": new_envelope_id(), "at": AT, "session_id": session_id(number)}
         verb = request.__name__.removeprefix("Transcript").lower()
         body = encode(request.model_validate(head | fields, strict=False))
-        handle = self._changes.requests()[f"transcript.{verb}"]
+        handle = self._handlers[f"transcript.{verb}"]
         return decode(TranscriptChanged, await handle(ApiRequest("web", body)))
 
     async def said(self, number: int, *words: str) -> None:
@@ -116,7 +115,7 @@ class Library:
         return decode(TranscriptHits, await self.send(encode(request)))
 
     async def send(self, body: bytes) -> bytes:
-        answer = await self._search.search(ApiRequest("web", body))
+        answer = await self._handlers["transcript.search"](ApiRequest("web", body))
         assert len(answer) <= MAX_REPLY_BYTES
         return answer
 

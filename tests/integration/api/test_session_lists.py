@@ -8,13 +8,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.endpoint import RequestHandler
-from chatlane.api.session_lists import SessionListHandlers
+from chatlane.api.endpoint import ApiRequest, Handle, RequestHandler
+from chatlane.api.sessions import SessionQueries
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import open_store
-from chatlane.store.conversations import session_lists
-from chatlane.store.conversations.session_lists import SessionLists
+from chatlane.store.conversations import session_reads
+from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_api.people import Person
@@ -40,7 +39,7 @@ def session_id(number: int) -> UUID:
 class Lists:
     """The handlers, and a connection to fill the table."""
 
-    def __init__(self, handlers: SessionListHandlers, connection: asyncpg.Connection) -> None:
+    def __init__(self, handlers: dict[str, Handle], connection: asyncpg.Connection) -> None:
         self._handlers = handlers
         self.connection = connection
 
@@ -69,7 +68,7 @@ class Lists:
 
     async def page(self, **fields: Any) -> SessionListReply:  # noqa: ANN401 - any filter
         request = SessionList(id=new_envelope_id(), at=AT, **fields)
-        reply = await self._handlers.list(ApiRequest("someone", encode(request)))
+        reply = await self._handlers["session.list"](ApiRequest("someone", encode(request)))
         return decode(SessionListReply, reply)
 
     async def numbers(self, **fields: Any) -> list[int]:  # noqa: ANN401 - any filter
@@ -85,7 +84,8 @@ class Lists:
     async def count(self, **fields: Any) -> SessionCounts:  # noqa: ANN401 - any filter
         request = SessionCount(id=new_envelope_id(), at=AT, **fields)
         reply = decode(
-            SessionCountReply, await self._handlers.count(ApiRequest("someone", encode(request)))
+            SessionCountReply,
+            await self._handlers["session.count"](ApiRequest("someone", encode(request))),
         )
         assert reply.counts is not None
         return reply.counts
@@ -95,7 +95,8 @@ class Lists:
 async def lists(database_url: str) -> AsyncIterator[Lists]:
     connection = await asyncpg.connect(database_url)
     async with open_store(database_url) as store:
-        yield Lists(SessionListHandlers(SessionLists(store), RequestHandler(Metrics())), connection)
+        queries = SessionQueries(SessionReads(store))
+        yield Lists(RequestHandler(Metrics()).reads(queries.table()), connection)
     await connection.close()
 
 
@@ -153,7 +154,7 @@ async def test_a_person_has_what_was_opened_under_each_of_their_ids(lists: Lists
 async def test_a_rare_match_takes_pages_and_not_one_long_look(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_lists, "_LOOKED_AT", 5)
+    monkeypatch.setattr(session_reads, "_LOOKED_AT", 5)
     await lists.add(1, 12, archived_at=AT)
     await lists.add(*range(2, 12), *range(13, 20))
 
@@ -177,7 +178,7 @@ async def test_sessions_are_counted_up_to_a_number(
     assert await lists.count(acting_for=ANN, archived=False) == SessionCounts(
         total=4, open=3, archived=0
     )
-    monkeypatch.setattr(session_lists, "MOST_COUNTED", 4)
+    monkeypatch.setattr(session_reads, "MOST_COUNTED", 4)
     assert (await lists.count()).is_complete is False
     assert (await lists.count(acting_for=ANN)).is_complete is True
 
@@ -201,5 +202,5 @@ async def test_a_page_is_one_statement_however_many_sessions_there_are(
     await lists.page(limit=10, archived=False)
 
     assert statements == few * 2
-    assert statements == [SessionLists._PAGE] * 2
-    assert "messages" not in SessionLists._PAGE
+    assert statements == [SessionReads._PAGE] * 2
+    assert "messages" not in SessionReads._PAGE

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
-from chatlane.api.endpoint import RequestHandler
-from chatlane.api.transcripts import TranscriptHandlers
+from chatlane.api.endpoint import ApiRequest, RequestHandler
+from chatlane.api.transcripts import TranscriptQueries
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import open_store
 from chatlane.store.history.transcripts import TranscriptReads
@@ -25,14 +23,13 @@ from chatlane_schemas.session_api.sessions import ApiErrorCode
 from chatlane_schemas.session_api.transcripts import (
     AppendedRow,
     TranscriptAppend,
-    TranscriptChange,
     TranscriptChanged,
     TranscriptLoad,
     TranscriptReplace,
     TranscriptReply,
     TranscriptRewind,
 )
-from tests.support.worlds.kernel import transcript_desk
+from tests.support.worlds.kernel import change_service
 
 pytestmark = pytest.mark.integration
 
@@ -49,22 +46,9 @@ shared_database = settings(
 class Api:
     """The handlers of all requests about transcripts, and a connection to look behind them."""
 
-    def __init__(
-        self,
-        reads: TranscriptHandlers,
-        changes: ChangeHandlers[TranscriptChange],
-        connection: asyncpg.Connection,
-    ) -> None:
+    def __init__(self, handlers: dict[str, Handle], connection: asyncpg.Connection) -> None:
+        self.handlers = handlers
         self.connection = connection
-
-        self.handlers: dict[str, Handle] = {
-            "TranscriptLoad": reads.load,
-            "TranscriptAppend": changes.requests()["transcript.append"],
-            "TranscriptReplace": changes.requests()["transcript.replace"],
-            "TranscriptCompact": changes.requests()["transcript.compact"],
-            "TranscriptRewind": changes.requests()["transcript.rewind"],
-            "TranscriptRetry": changes.requests()["transcript.retry"],
-        }
 
     async def new_session(self) -> UUID:
         identity = UUID(int=(0x018F << 112) + next(NUMBERS))
@@ -80,7 +64,9 @@ class Api:
         return identity
 
     async def ask(self, request: Envelope) -> bytes:
-        return await self.handlers[type(request).__name__](ApiRequest("someone", encode(request)))
+        verb = type(request).__name__.removeprefix("Transcript").lower()
+        handle = self.handlers[f"transcript.{verb}"]
+        return await handle(ApiRequest("someone", encode(request)))
 
     async def change(self, request: Envelope) -> TranscriptChanged:
         return decode(TranscriptChanged, await self.ask(request))
@@ -103,11 +89,9 @@ async def api(database_url: str) -> AsyncIterator[Api]:
     connection = await asyncpg.connect(database_url)
     request_handler = RequestHandler(Metrics())
     async with open_store(database_url) as store:
-        yield Api(
-            TranscriptHandlers(TranscriptReads(store), request_handler),
-            ChangeHandlers(TRANSCRIPT_CHANGES, transcript_desk(store).change, request_handler),
-            connection,
-        )
+        queries = TranscriptQueries(TranscriptReads(store))
+        changes = request_handler.changes(change_service(store).change)
+        yield Api(changes | request_handler.reads(queries.table()), connection)
     await connection.close()
 
 

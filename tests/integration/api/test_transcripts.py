@@ -11,10 +11,8 @@ import asyncpg
 import pytest
 from pydantic_core import to_json
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
-from chatlane.api.endpoint import MAX_REPLY_BYTES, RequestHandler
-from chatlane.api.transcripts import TranscriptHandlers
+from chatlane.api.endpoint import MAX_REPLY_BYTES, ApiRequest, RequestHandler
+from chatlane.api.transcripts import TranscriptQueries
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import Store, open_store
 from chatlane.store.history.messages import find_questions
@@ -39,7 +37,7 @@ from chatlane_schemas.session_api.transcripts import (
     TranscriptRewind,
 )
 from tests.support.eventually import eventually
-from tests.support.worlds.kernel import transcript_desk
+from tests.support.worlds.kernel import change_service
 
 pytestmark = pytest.mark.integration
 
@@ -56,10 +54,8 @@ class Api:
 
     def __init__(self, store: Store, connection: asyncpg.Connection) -> None:
         request_handler = RequestHandler(Metrics())
-        self._handlers = TranscriptHandlers(TranscriptReads(store), request_handler)
-        self.changes = ChangeHandlers(
-            TRANSCRIPT_CHANGES, transcript_desk(store).change, request_handler
-        ).requests()
+        self._handlers = request_handler.reads(TranscriptQueries(TranscriptReads(store)).table())
+        self.changes = request_handler.changes(change_service(store).change)
         self.store = store
         self.connection = connection
 
@@ -109,7 +105,7 @@ class Api:
         request = TranscriptLoad(
             id=new_envelope_id(), at=AT, session_id=session_id(number), **fields
         )
-        body = await self._handlers.load(ApiRequest("someone", encode(request)))
+        body = await self._handlers["transcript.load"](ApiRequest("someone", encode(request)))
         assert len(body) <= MAX_REPLY_BYTES
         return decode(TranscriptReply, body)
 

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatlane.api.api_request import ApiRequest, Handle
-from chatlane.api.endpoint import RequestHandler
+from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.api.handlers import every_handler
 from chatlane.observability.metrics import Metrics
 from chatlane.store.audit import ReadNotes
@@ -61,12 +60,9 @@ class Api:
         reads = SessionReads(kernel.store)
         notes = ReadNotes(kernel.store)
         request_handler = RequestHandler(Metrics(), agent_of=reads.agent_of, note_read=notes.note)
-        handlers = every_handler(
+        self.handles = every_handler(
             kernel.store, kernel.writer, kernel.catalog, SLOTS, request_handler
         )
-        self.handles: dict[str, Handle] = {}
-        for one in handlers:
-            self.handles |= one.requests()
 
     async def ask(self, channel: Channel, body: bytes, **subject: Any) -> bytes:  # noqa: ANN401 - what a subject says
         return await self.handles[method_of(channel)](ApiRequest("someone", body, **subject))

@@ -5,11 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.endpoint import MAX_REPLY_BYTES, RequestHandler
-from chatlane.api.transcripts import TranscriptHandlers
+from chatlane.api.endpoint import MAX_REPLY_BYTES, ApiRequest, RequestHandler
+from chatlane.api.transcripts import TranscriptQueries
 from chatlane.observability.metrics import Metrics
-from chatlane.store.conversations import compaction
+from chatlane.store.history import transcript_changes
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import new_envelope_id
@@ -104,7 +103,7 @@ async def test_a_long_transcript_is_read_changed_and_left(kernel: Kernel) -> Non
 
 async def test_rows_are_moved_one_by_one_also_by_a_plan_for_a_small_table(kernel: Kernel) -> None:
     """Connections keep plans: one that compares each row with each would never end later."""
-    explain = "EXPLAIN (FORMAT TEXT) " + compaction.MOVE_TAIL_SQL
+    explain = "EXPLAIN (FORMAT TEXT) " + transcript_changes.MOVE_TAIL_SQL
     lines = await kernel.fetch(explain, UUID(int=1), 4, UUID(int=2), 2)
 
     plan = "\n".join(row[0] for row in lines)
@@ -123,14 +122,15 @@ async def test_long_rows_make_pages_and_no_oversized_reply(kernel: Kernel) -> No
         session,
         DAY,
     )
-    handlers = TranscriptHandlers(TranscriptReads(kernel.store), RequestHandler(Metrics()))
+    queries = TranscriptQueries(TranscriptReads(kernel.store))
+    handlers = RequestHandler(Metrics()).reads(queries.table())
     seen: list[int] = []
     before = None
     for _ in range(5):
         request = TranscriptLoad(
             id=new_envelope_id(), at=DAY, session_id=session, limit=500, before_seq=before
         )
-        body = await handlers.load(ApiRequest("web", encode(request)))
+        body = await handlers["transcript.load"](ApiRequest("web", encode(request)))
         assert len(body) <= MAX_REPLY_BYTES
         reply = decode(TranscriptReply, body)
         seen += [row.seq for row in reversed(reply.rows)]

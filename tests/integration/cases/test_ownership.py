@@ -8,14 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.changes import SESSION_CHANGES, ChangeHandlers
-from chatlane.api.endpoint import RequestHandler
-from chatlane.api.sessions import SessionHandlers
-from chatlane.api.transcripts import TranscriptHandlers
+from chatlane.api.endpoint import ApiRequest, RequestHandler
+from chatlane.api.sessions import SessionQueries
+from chatlane.api.transcripts import TranscriptQueries
 from chatlane.domain.catalog import Agent
 from chatlane.observability.metrics import Metrics
-from chatlane.requests.session_service import SessionService
+from chatlane.requests.change_service import ChangeService
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
@@ -40,17 +38,15 @@ class Api:
     def __init__(self, kernel: Kernel) -> None:
         reads = SessionReads(kernel.store)
         request_handler = RequestHandler(Metrics(), agent_of=reads.agent_of)
-        sessions = SessionHandlers(reads, request_handler)
-        transcripts = TranscriptHandlers(TranscriptReads(kernel.store), request_handler)
-        changes = ChangeHandlers(
-            SESSION_CHANGES,
-            SessionService(kernel.writer, reads, kernel.catalog, SLOTS).change,
-            request_handler,
-        )
+        service = ChangeService(kernel.store, kernel.writer, kernel.catalog, SLOTS)
+        transcripts = TranscriptQueries(TranscriptReads(kernel.store))
+        handlers = request_handler.changes(service.change)
+        handlers |= request_handler.reads(SessionQueries(reads).table())
+        handlers |= request_handler.reads(transcripts.table())
         self._handlers = {
-            SessionGet: sessions.get,
-            TranscriptLoad: transcripts.load,
-            SessionEnd: changes.requests()["session.end"],
+            SessionGet: handlers["session.get"],
+            TranscriptLoad: handlers["transcript.load"],
+            SessionEnd: handlers["session.end"],
         }
 
     async def refusal(self, request: Envelope, **subject: Any) -> ApiErrorCode | None:  # noqa: ANN401 - what a subject says

@@ -29,12 +29,13 @@ from chatlane.search.indexer import SearchFilling
 from chatlane.search.search_sql import Place, SearchReads
 from chatlane.search.tokens import search_of
 from chatlane.store.addressing import identities
-from chatlane.store.conversations.session_lists import SessionLists
+from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.sessions import SessionFilter
+from chatlane_schemas.session_api.transcripts import TranscriptSearch
 from chatlane_schemas.topology.streams import StreamName
 from chatlane_schemas.turns import ClaimReply, ClaimStatus
 from tests.integration.cases.memory_streams import MemoryStreams
@@ -84,7 +85,7 @@ class Service:
         self.now = DAY
         self.streams = MemoryStreams(DAY)
         self.caller = Caller(kernel)
-        self.lists = SessionLists(kernel.store)
+        self.lists = SessionReads(kernel.store)
         self.transcripts = TranscriptReads(kernel.store)
         self._filling = SearchFilling(kernel.store.transaction, Metrics())
         self._search = SearchReads(kernel.store, identities.find_owners)
@@ -164,12 +165,11 @@ class Service:
         assert search is not None
         hits = await self._search.search(
             search,
-            person=self.person(raw),
-            session_id=None,
-            agent=None,
+            TranscriptSearch(
+                id=new_envelope_id(), at=DAY, query=words, acting_for=self.person(raw)
+            ),
             behind=Place(float("inf"), MAX_INT64),
             limit=100,
-            max_length=1000,
         )
         return [hit.content for hit in hits]
 

@@ -10,12 +10,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.changes import SESSION_SWEEPS, ChangeHandlers
-from chatlane.api.endpoint import RequestHandler
+from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.observability.metrics import Metrics
 from chatlane.requests import bulk_session_operations
-from chatlane.requests.bulk_session_operations import BulkSessionService
+from chatlane.requests.change_service import ChangeService
 from chatlane_schemas.codec import decode
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.session_api.session_sweeps import SessionSweepReply
@@ -30,7 +28,7 @@ from tests.integration.cases.test_session_changes import (
     request,
 )
 from tests.integration.cases.test_switched_sessions import six_rows
-from tests.support.worlds.kernel import DAY, Kernel, event
+from tests.support.worlds.kernel import DAY, SLOTS, Kernel, event
 
 pytestmark = pytest.mark.integration
 
@@ -45,11 +43,10 @@ def caller(kernel: Kernel) -> Caller:
 
 
 async def sweep(kernel: Kernel, verb: str, **fields: Any) -> SessionSweepReply:  # noqa: ANN401 - any field of a request
-    handlers = ChangeHandlers(
-        SESSION_SWEEPS, BulkSessionService(kernel.writer).sweep, RequestHandler(Metrics())
-    )
+    service = ChangeService(kernel.store, kernel.writer, kernel.catalog, SLOTS)
+    handlers = RequestHandler(Metrics()).changes(service.change)
     body = {"v": 1, "id": uuid4().hex, "at": DAY.isoformat()} | fields
-    handle = handlers.requests()[f"session.{verb}"]
+    handle = handlers[f"session.{verb}"]
     return decode(SessionSweepReply, await handle(ApiRequest("web", json.dumps(body).encode())))
 
 

@@ -13,14 +13,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.changes import SESSION_CHANGES, ChangeHandlers
-from chatlane.api.endpoint import RequestHandler
+from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import TransientError
 from chatlane.maintenance import TableMaintenance
 from chatlane.observability.metrics import Metrics
-from chatlane.requests.session_service import SessionService
+from chatlane.requests.change_service import ChangeService
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
 from chatlane_schemas.session_api.people import Person
@@ -62,12 +60,12 @@ class Caller:
 
     def __init__(self, kernel: Kernel, principal: str = "web") -> None:
         self.reads = SessionReads(kernel.store)
-        desk = SessionService(kernel.writer, self.reads, kernel.catalog, SLOTS)
-        self._handlers = ChangeHandlers(SESSION_CHANGES, desk.change, RequestHandler(Metrics()))
+        service = ChangeService(kernel.store, kernel.writer, kernel.catalog, SLOTS)
+        self._handlers = RequestHandler(Metrics()).changes(service.change)
         self._principal = principal
 
     async def send(self, verb: str, body: object) -> ApiReply:
-        handle = self._handlers.requests()[f"session.{verb}"]
+        handle = self._handlers[f"session.{verb}"]
         reply = await handle(ApiRequest(self._principal, json.dumps(body).encode()))
         return decode(SessionReply, reply)
 

@@ -6,9 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.endpoint import RequestHandler
-from chatlane.api.sessions import SessionHandlers
+from chatlane.api.endpoint import ApiRequest, RequestHandler
+from chatlane.api.sessions import SessionQueries
 from chatlane.domain.catalog import Agent
 from chatlane.domain.policy import ResetPolicy
 from chatlane.observability.metrics import Metrics
@@ -405,12 +404,15 @@ async def test_rounds_are_counted_from_a_time_on_and_for_the_owner(kernel: Kerne
 async def test_whatever_is_asked_about_rounds_is_answered(kernel: Kernel) -> None:
     """Every value of the request replaced by everything that is no such value."""
     session = await placed(kernel, "1")
-    handlers = SessionHandlers(SessionReads(kernel.store), RequestHandler(Metrics()))
+    queries = SessionQueries(SessionReads(kernel.store))
+    handlers = RequestHandler(Metrics()).reads(queries.table())
     whole = request(session, since=DAY.isoformat(), acting_for=person("701"))
     for path in places(whole):
         for value in HOSTILE:
             body = json.dumps(spoiled(whole, path, value)).encode()
-            reply = decode(SessionRoundsReply, await handlers.rounds(ApiRequest("web", body)))
+            reply = decode(
+                SessionRoundsReply, await handlers["session.rounds"](ApiRequest("web", body))
+            )
             if reply.error is None:
                 assert reply.rounds == 0
             else:

@@ -6,13 +6,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.changes import SESSION_CHANGES, STOPS, ChangeHandlers
-from chatlane.api.endpoint import RequestHandler
-from chatlane.decisions.operations.cancellation import StopService
+from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.observability.metrics import Metrics
-from chatlane.requests.session_service import SessionService
-from chatlane.store.conversations.session_reads import SessionReads
+from chatlane.requests.change_service import ChangeService
 from chatlane_schemas.codec import decode
 from chatlane_schemas.session_api.sessions import SessionReply
 from chatlane_schemas.turns import ClaimReply, StopReply
@@ -28,18 +24,16 @@ class Caller:
     """Stops and resets sessions as one principal."""
 
     def __init__(self, kernel: Kernel) -> None:
-        request_handler = RequestHandler(Metrics())
-        self._stops = ChangeHandlers(STOPS, StopService(kernel.writer).stop, request_handler)
-        desk = SessionService(kernel.writer, SessionReads(kernel.store), kernel.catalog, SLOTS)
-        self._changes = ChangeHandlers(SESSION_CHANGES, desk.change, request_handler)
+        service = ChangeService(kernel.store, kernel.writer, kernel.catalog, SLOTS)
+        self._handlers = RequestHandler(Metrics()).changes(service.change)
 
     async def stop(self, session_id: UUID, **fields: object) -> StopReply:
         asked = _asked(session_id=str(session_id), **fields)
-        return decode(StopReply, await self._stops.requests()["session.stop"](asked))
+        return decode(StopReply, await self._handlers["session.stop"](asked))
 
     async def cancel(self, turn_id: UUID, **fields: object) -> StopReply:
         asked = _asked(turn_id=str(turn_id), **fields)
-        return decode(StopReply, await self._stops.requests()["turn.cancel"](asked))
+        return decode(StopReply, await self._handlers["turn.cancel"](asked))
 
     async def reset(self, session_id: UUID) -> UUID:
         shown = await self.reset_reply(session_id)
@@ -47,7 +41,7 @@ class Caller:
         return shown.session.id
 
     async def reset_reply(self, session_id: UUID) -> SessionReply:
-        reply = await self._changes.requests()["session.reset"](_asked(session_id=str(session_id)))
+        reply = await self._handlers["session.reset"](_asked(session_id=str(session_id)))
         return decode(SessionReply, reply)
 
 

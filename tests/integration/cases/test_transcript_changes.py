@@ -7,9 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane.api.api_request import ApiRequest
-from chatlane.api.changes import TRANSCRIPT_CHANGES, ChangeHandlers
-from chatlane.api.endpoint import RequestHandler
+from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.domain.catalog import Agent
 from chatlane.observability.metrics import Metrics
 from chatlane_schemas.codec import decode
@@ -21,10 +19,10 @@ from tests.support.worlds.kernel import (
     Kernel,
     at,
     catalog,
+    change_service,
     event,
     open_kernel,
     texts,
-    transcript_desk,
 )
 
 pytestmark = pytest.mark.integration
@@ -38,13 +36,13 @@ class Caller:
     """Asks for changes of transcripts as one principal."""
 
     def __init__(self, kernel: Kernel) -> None:
-        desk = transcript_desk(kernel.store, kernel.writer)
-        self._handlers = ChangeHandlers(TRANSCRIPT_CHANGES, desk.change, RequestHandler(Metrics()))
+        service = change_service(kernel.store, kernel.writer)
+        self._handlers = RequestHandler(Metrics()).changes(service.change)
 
     async def ask(self, verb: str, session_id: UUID, **fields: Any) -> TranscriptChanged:  # noqa: ANN401 - any field of a request
         identity = fields.pop("id", None) or uuid4().hex
         body = {"v": 1, "id": identity, "at": DAY.isoformat(), "session_id": str(session_id)}
-        handle = self._handlers.requests()[f"transcript.{verb}"]
+        handle = self._handlers[f"transcript.{verb}"]
         return decode(
             TranscriptChanged, await handle(ApiRequest("web", json.dumps(body | fields).encode()))
         )

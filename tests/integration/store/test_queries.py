@@ -59,7 +59,7 @@ async def fresh_store(
 def test_all_statements_are_found() -> None:
     assert len(QUERIES) > 30
     assert "outbox.INSERT_OUTBOX_SQL" in QUERIES
-    assert "session_reads.SessionReads._FIND" in QUERIES
+    assert "session_reads.SessionReads._PAGE" in QUERIES
 
 
 @each_query

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,9 +14,10 @@ from chatlane.search.search_sql import Place, SearchReads
 from chatlane.search.tokens import any_mark, owner_mark, search_of
 from chatlane.store import pending_messages
 from chatlane.store.addressing import identities
-from chatlane.store.history import rewind
+from chatlane.store.history import transcript_changes
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.transcripts import TranscriptSearch
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database
 
@@ -137,12 +139,9 @@ async def test_a_search_looks_at_what_its_words_name(
 async def test_a_search_of_a_person_looks_at_their_rows_only(large_store: Store) -> None:
     found = await SearchReads(large_store, identities.find_owners).search(
         search_of("common"),  # type: ignore[arg-type] # one it is
-        person=ANN,
-        session_id=None,
-        agent=None,
+        TranscriptSearch(id="1", at=datetime.now(UTC), query="common", acting_for=ANN),
         behind=START,
         limit=50,
-        max_length=100,
     )
     plan = await plan_of_search(large_store, any_mark([owner_mark("telegram:bot:8")]))
 
@@ -154,12 +153,9 @@ async def test_a_search_of_a_person_looks_at_their_rows_only(large_store: Store)
 async def test_of_very_many_rows_the_newest_are_found(large_store: Store) -> None:
     found = await SearchReads(large_store, identities.find_owners).search(
         search_of("common"),  # type: ignore[arg-type] # one it is
-        person=None,
-        session_id=None,
-        agent=None,
+        TranscriptSearch(id="1", at=datetime.now(UTC), query="common"),
         behind=START,
         limit=2000,
-        max_length=100,
     )
 
     assert sorted(hit.id for hit in found) == list(range(198_002, 200_001, 2))
@@ -175,7 +171,7 @@ async def test_a_page_of_a_long_transcript_reads_a_page(large_store: Store) -> N
 async def test_the_last_turns_of_a_long_transcript_are_found_at_its_end(
     large_store: Store,
 ) -> None:
-    plan = await plan_of(large_store, rewind.USER_ROWS_SQL, HOT, 2**62, 200)
+    plan = await plan_of(large_store, transcript_changes.USER_ROWS_SQL, HOT, 2**62, 200)
 
     assert scans(plan) == {("messages", "Index Scan")}
     assert rows_read(plan, "messages") <= 400

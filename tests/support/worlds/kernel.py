@@ -33,7 +33,7 @@ from chatlane.nats.tasks import end_task
 from chatlane.observability.metrics import Metrics
 from chatlane.outbox.relay import OutboxWriter
 from chatlane.postgres.pool import Store, open_store
-from chatlane.requests.transcript_service import TranscriptService
+from chatlane.requests.change_service import ChangeService
 from chatlane.store.addressing import dedupe_partitions
 from chatlane.turns.claims import ClaimService
 from chatlane.turns.leases import Deadlines
@@ -572,15 +572,15 @@ def message_id_of(message: LogMessage, declared: Catalog) -> UUID | None:
     return derived_id(message.stored_at, first, "message")
 
 
-def transcript_desk(
+def change_service(
     store: Store,
     writer: UnitOfWorkFactory | None = None,
     written: Callable[[set[UUID]], None] | None = None,
-) -> TranscriptService:
-    """Return the desk of transcripts with the agents `main`, and `desk` of delivery `stream`."""
-    agents = {"main": Agent("main"), "desk": Agent("desk", delivery="stream")}
+) -> ChangeService:
+    """Return the service of changes with the agents `main`, and `desk` of delivery `stream`."""
+    declared = catalog(agents=[Agent("desk", delivery="stream")])
     recording = UnitOfWorkFactory(store, RecordingRelay(), Metrics(), written=written)  # type: ignore[arg-type]
-    return TranscriptService(store, writer or recording, agents, SLOTS)
+    return ChangeService(store, writer or recording, declared, SLOTS)
 
 
 @asynccontextmanager
