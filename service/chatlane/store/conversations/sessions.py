@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, LiteralString
 
 import asyncpg
@@ -15,7 +17,7 @@ from chatlane_schemas.events import EndReason, ResetReason
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
     from asyncpg import Record
@@ -32,20 +34,50 @@ TITLE_KEY: Final[LiteralString] = (
 )
 """SQL expression that compares titles like `title_key` of the schemas."""
 
-# Columns of the `Session` fields, in their order: rows are mapped by position, because mapping
-# by name costs a microsecond for each message.
-SESSION_COLUMNS: Final[LiteralString] = """
-    id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
-    ended_at, end_reason, last_activity_at, served_boundary, active_turn,
-    next_seq, next_arrival, next_out_seq, user_messages, owner,
-    suspended_at, resume_marked_at, resume_reason, held_until, model_override, answers,
-    carry_over, opening_note, reset_had_activity, told_in, interruptions, asked_turn_ended_at
-"""
-LOCK_SESSIONS_SQL: Final[LiteralString] = f"""
+# The fields of `Session` that are columns. Every statement here names its columns from this tuple
+# or a part of it, so a row is mapped by position without a second list.
+SESSION_COLUMNS: Final = tuple(
+    field.name for field in fields(Session) if not field.name.startswith(("is_", "has_"))
+)
+_COUNTERS: Final = (
+    *("id", "agent", "last_activity_at", "active_turn", "next_seq", "next_arrival"),
+    *("next_out_seq", "user_messages", "owner", "answers", "asked_turn_ended_at"),
+)
+_ENDS: Final = ("id", "ended_at", "end_reason", "parent_id", "link_kind")
+_FLAGS: Final = (
+    *("id", "suspended_at", "resume_marked_at", "resume_reason", "carry_over", "opening_note"),
+    *("reset_had_activity", "told_in", "interruptions"),
+)
+_INSERTED: Final = tuple(
+    name
+    for name in SESSION_COLUMNS
+    if name not in {*_FLAGS[1:], "held_until", "model_override", "answers"}
+)
+_TYPES: Final = (
+    dict.fromkeys(SESSION_COLUMNS, "text")
+    | dict.fromkeys(("id", "parent_id", "active_turn", "told_in"), "uuid")
+    | dict.fromkeys(("next_seq", "next_arrival", "next_out_seq", "user_messages"), "bigint")
+    | {"answers": "bigint", "interruptions": "int", "reset_had_activity": "boolean"}
+    | dict.fromkeys((name for name in SESSION_COLUMNS if name.endswith("_at")), "timestamptz")
+    | {"served_boundary": "timestamptz", "held_until": "timestamptz"}
+)
+
+
+def _new_rows(names: Sequence[str]) -> str:
+    arrays = ", ".join(f"${place}::{_TYPES[name]}[]" for place, name in enumerate(names, 1))
+    return f"unnest({arrays}) AS new ({', '.join(names)})"
+
+
+def _update(names: Sequence[str]) -> str:
+    values = ", ".join(f"{name} = new.{name}" for name in names[1:])
+    return f"UPDATE sessions SET {values} FROM {_new_rows(names)} WHERE sessions.id = new.id"  # noqa: S608 - constants
+
+
+LOCK_SESSIONS_SQL: Final = f"""
 -- sessions: lock those a transaction works on, in the order everybody locks them
-SELECT {SESSION_COLUMNS}
+SELECT {", ".join(SESSION_COLUMNS)}
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
-"""  # noqa: S608 - a constant
+"""  # noqa: S608 - constants
 
 
 async def lock(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Session]:
@@ -55,11 +87,11 @@ async def lock(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Sessio
     return {row["id"]: _from_row(row) for row in rows}
 
 
-FIND_SESSION_SQL: Final[LiteralString] = f"""
+FIND_SESSION_SQL: Final = f"""
 -- sessions: one to look at, not to work on
-SELECT {SESSION_COLUMNS}
+SELECT {", ".join(SESSION_COLUMNS)}
 FROM sessions WHERE id = $1
-"""  # noqa: S608 - a constant
+"""  # noqa: S608 - constants
 
 
 async def find(connection: Connection, session_id: UUID) -> Session | None:
@@ -68,11 +100,11 @@ async def find(connection: Connection, session_id: UUID) -> Session | None:
     return None if row is None else _from_row(row)
 
 
-LOCK_FREE_SESSIONS_SQL: Final[LiteralString] = f"""
+LOCK_FREE_SESSIONS_SQL: Final = f"""
 -- sessions: lock those that nobody works on now; a sweep comes back for the others
-SELECT {SESSION_COLUMNS}
+SELECT {", ".join(SESSION_COLUMNS)}
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
-"""  # noqa: S608 - a constant
+"""  # noqa: S608 - constants
 
 
 async def lock_free(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Session]:
@@ -98,19 +130,12 @@ def _from_row(row: Record) -> Session:
     return session
 
 
-INSERT_SESSIONS_SQL: Final[LiteralString] = """
+INSERT_SESSIONS_SQL: Final = f"""
 -- sessions: new conversations
-INSERT INTO sessions (
-    id, session_key, agent, platform, started_at, start_reason, parent_id, link_kind,
-    ended_at, end_reason, last_activity_at, served_boundary, active_turn,
-    next_seq, next_arrival, next_out_seq, user_messages, owner, asked_turn_ended_at)
-SELECT * FROM unnest(
-    $1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::uuid[],
-    $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[], $12::timestamptz[],
-    $13::uuid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::text[],
-    $19::timestamptz[])
+INSERT INTO sessions ({", ".join(_INSERTED)})
+SELECT * FROM {_new_rows(_INSERTED)}
 ON CONFLICT (id) DO NOTHING
-"""
+"""  # noqa: S608 - constants
 
 
 async def insert(connection: Connection, sessions: Iterable[Session]) -> None:
@@ -120,62 +145,27 @@ async def insert(connection: Connection, sessions: Iterable[Session]) -> None:
         SupersededError: The same trigger already opened one of them.
     """
     new = list(sessions)
-    rows = [
-        (
-            session.id,
-            session.session_key,
-            session.agent,
-            session.platform,
-            session.started_at,
-            session.start_reason,
-            session.parent_id,
-            session.link_kind,
-            session.ended_at,
-            session.end_reason,
-            session.last_activity_at,
-            session.served_boundary,
-            session.active_turn,
-            session.next_seq,
-            session.next_arrival,
-            session.next_out_seq,
-            session.user_messages,
-            session.owner,
-            session.asked_turn_ended_at,
-        )
-        for session in new
-    ]
-    if not rows:
+    if not new:
         return
-    status = await connection.execute(INSERT_SESSIONS_SQL, *columns(rows, 19))
-    if count_of(status) != len(rows):
+    status = await connection.execute(INSERT_SESSIONS_SQL, *_values(new, _INSERTED))
+    if count_of(status) != len(new):
         raise SupersededError("sessions")
     await _flag(connection, new)
 
 
-UPDATE_SESSIONS_SQL: Final[LiteralString] = """
+def _values(sessions: Iterable[Session], names: Sequence[str]) -> list[list[object]]:
+    return columns(map(attrgetter(*names), sessions), len(names))
+
+
+UPDATE_SESSIONS_SQL: Final = f"""
 -- sessions: counters and state of those locked before; of indexed columns only these can change:
 -- the agent, after the settings did, and the owner; the key with `SHARE_SESSIONS_SQL`
-UPDATE sessions SET
-    agent = new.agent, last_activity_at = new.last_activity_at, active_turn = new.active_turn,
-    next_seq = new.next_seq, next_arrival = new.next_arrival,
-    next_out_seq = new.next_out_seq, user_messages = new.user_messages, owner = new.owner,
-    answers = new.answers, asked_turn_ended_at = new.asked_turn_ended_at
-FROM unnest(
-    $1::uuid[], $2::timestamptz[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
-    $7::bigint[], $8::text[], $9::text[], $10::bigint[], $11::timestamptz[])
-    AS new (id, last_activity_at, active_turn, next_seq, next_arrival, next_out_seq,
-            user_messages, agent, owner, answers, asked_turn_ended_at)
-WHERE sessions.id = new.id
+{_update(_COUNTERS)}
 """
 
-END_SESSIONS_SQL: Final[LiteralString] = """
+END_SESSIONS_SQL: Final = f"""
 -- sessions: how those locked before have ended
-UPDATE sessions SET
-    ended_at = new.ended_at, end_reason = new.end_reason, parent_id = new.parent_id,
-    link_kind = new.link_kind
-FROM unnest($1::uuid[], $2::timestamptz[], $3::text[], $4::uuid[], $5::text[])
-    AS new (id, ended_at, end_reason, parent_id, link_kind)
-WHERE sessions.id = new.id
+{_update(_ENDS)}
 """
 
 
@@ -184,32 +174,12 @@ async def update(connection: Connection, sessions: Iterable[Session]) -> None:
     changed = list(sessions)
     if not changed:
         return
-    counters = [
-        (
-            session.id,
-            session.last_activity_at,
-            session.active_turn,
-            session.next_seq,
-            session.next_arrival,
-            session.next_out_seq,
-            session.user_messages,
-            session.agent,
-            session.owner,
-            session.answers,
-            session.asked_turn_ended_at,
-        )
-        for session in changed
-    ]
-    await connection.execute(UPDATE_SESSIONS_SQL, *columns(counters, 11))
+    await connection.execute(UPDATE_SESSIONS_SQL, *_values(changed, _COUNTERS))
     await _share(connection, changed)
     await _flag(connection, changed)
-    ends = [
-        (session.id, session.ended_at, session.end_reason, session.parent_id, session.link_kind)
-        for session in changed
-        if session.ended_at is not None
-    ]
-    if ends:
-        await connection.execute(END_SESSIONS_SQL, *columns(ends, 5))
+    ended = [session for session in changed if session.ended_at is not None]
+    if ended:
+        await connection.execute(END_SESSIONS_SQL, *_values(ended, _ENDS))
 
 
 LOCK_SUMMED_UP_SQL: Final[LiteralString] = """
@@ -261,41 +231,17 @@ async def _share(connection: Connection, sessions: list[Session]) -> None:
         raise SupersededError("titles") from exc
 
 
-FLAG_SESSIONS_SQL: Final[LiteralString] = """
+FLAG_SESSIONS_SQL: Final = f"""
 -- sessions: what few of those that were locked or inserted before have: that they were given up
 -- or interrupted, what they leave to the next one, what they have to tell
-UPDATE sessions SET
-    suspended_at = new.suspended_at, resume_marked_at = new.resume_marked_at,
-    resume_reason = new.resume_reason, carry_over = new.carry_over,
-    opening_note = new.opening_note, reset_had_activity = new.reset_had_activity,
-    told_in = new.told_in, interruptions = new.interruptions
-FROM unnest(
-    $1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::text[], $5::text[], $6::text[],
-    $7::boolean[], $8::uuid[], $9::int[])
-    AS new (id, suspended_at, resume_marked_at, resume_reason, carry_over, opening_note,
-            reset_had_activity, told_in, interruptions)
-WHERE sessions.id = new.id
+{_update(_FLAGS)}
 """
 
 
 async def _flag(connection: Connection, sessions: list[Session]) -> None:
-    rows = [
-        (
-            session.id,
-            session.suspended_at,
-            session.resume_marked_at,
-            session.resume_reason,
-            session.carry_over,
-            session.opening_note,
-            session.reset_had_activity,
-            session.told_in,
-            session.interruptions,
-        )
-        for session in sessions
-        if session.has_new_flags
-    ]
-    if rows:
-        await connection.execute(FLAG_SESSIONS_SQL, *columns(rows, 9))
+    flagged = [session for session in sessions if session.has_new_flags]
+    if flagged:
+        await connection.execute(FLAG_SESSIONS_SQL, *_values(flagged, _FLAGS))
 
 
 ADD_USAGE_SQL: Final[LiteralString] = """
