@@ -84,11 +84,13 @@ def cause_of(reason: str) -> Cause:
 class DeadLetter(ServiceEnvelope):
     """Reports that a message was set aside; its body stays in the database."""
 
-    stage: Stage = Field(description="Where it was set aside.")
-    reason: DeadReason = Field(description="Why.")
-    log: Text | None = Field(default=None, description="Log it was read from.")
+    stage: Stage = Field(description="Stage that rejected the message.")
+    reason: DeadReason = Field(description="Reason of the rejection.")
+    log: Text | None = Field(default=None, description="Log of the message.")
     partition: Number | None = Field(default=None, description="Partition of that log.")
     sequence: BigNumber | None = Field(default=None, description="Position in that log.")
     digest: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the body, in hex.")
     size_bytes: BigNumber = Field(description="Size of the body.")
-    detail: Text | None = Field(default=None, description="Field and kind of error; no content.")
+    detail: Text | None = Field(
+        default=None, description="Field and kind of the error; no content."
+    )

@@ -48,9 +48,9 @@ class Envelope(Record):
 
     v: Version = Field(default=VERSION, description="Version of the envelope; always written.")
     id: EnvelopeId = Field(
-        description="Random, made once by the sender and kept over its retries; the Nats-Msg-Id.",
+        description="Random id that the sender keeps over its retries; also the Nats-Msg-Id.",
     )
-    at: Instant = Field(description="When the sender made the message; data, never a clock.")
+    at: Instant = Field(description="When the sender created the message; data, never a clock.")
 
 
 class ServiceEnvelope(Envelope):

@@ -45,18 +45,18 @@ class SessionStarted(ServiceEnvelope):
     """A session was opened."""
 
     session_id: UUID = Field(description="The new session.")
-    session_key: str = Field(description="Key of its lane.")
-    agent: Name = Field(description="Agent that serves it.")
+    session_key: str = Field(description="Key of the lane of the session.")
+    agent: Name = Field(description="Agent that serves the session.")
     source: Source | None = Field(
         default=None,
-        description="Address of the message that opened it; none where a request did.",
+        description="Address of the message that opened the session; none if a request did.",
     )
     reason: ResetReason | None = Field(
         default=None,
-        description="Why the session before ended; none on first contact, and where the "
-        "conversation goes on behind a summary.",
+        description="Why the previous session ended; none on first contact, and if the conversation "
+        "continues after a summary.",
     )
-    previous_session_id: UUID | None = Field(default=None, description="The session before.")
+    previous_session_id: UUID | None = Field(default=None, description="The previous session.")
 
 
 class SessionEnding(ServiceEnvelope):
@@ -68,10 +68,10 @@ class SessionEnding(ServiceEnvelope):
     """
 
     session_id: UUID = Field(description="The session that will end.")
-    session_key: str = Field(description="Key of its lane.")
-    agent: Name = Field(description="Agent that serves it.")
-    deadline: Instant = Field(description="It does not end before by itself.")
-    reason: ResetReason = Field(description="Why it will end.")
+    session_key: str = Field(description="Key of the lane of the session.")
+    agent: Name = Field(description="Agent that serves the session.")
+    deadline: Instant = Field(description="Earliest time of the timed end.")
+    reason: ResetReason = Field(description="Why the session will end.")
 
 
 class SessionUpdated(ServiceEnvelope):
@@ -81,14 +81,14 @@ class SessionUpdated(ServiceEnvelope):
     """
 
     session_id: UUID = Field(description="The session that has changed.")
-    session_key: str = Field(description="Key of its lane.")
-    agent: Name = Field(description="Agent that serves it.")
+    session_key: str = Field(description="Key of the lane of the session.")
+    agent: Name = Field(description="Agent that serves the session.")
 
 
 class SessionEnded(ServiceEnvelope):
     """A session was closed; its transcript stays."""
 
     session_id: UUID = Field(description="The session that ended.")
-    session_key: str = Field(description="Key of its lane.")
-    agent: Name = Field(description="Agent that served it.")
-    reason: EndReason = Field(description="Why it ended.")
+    session_key: str = Field(description="Key of the lane of the session.")
+    agent: Name = Field(description="Agent that served the session.")
+    reason: EndReason = Field(description="Why the session ended.")

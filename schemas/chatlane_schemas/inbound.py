@@ -45,15 +45,15 @@ class Chat(Record):
 
     id: PlatformId | None = Field(default=None, description="Id of the chat.")
     kind: ChatKind = Field(default="dm", description="`dm`, or a many-person kind.")
-    name: Text | None = Field(default=None, description="Name shown to people.")
+    name: Text | None = Field(default=None, description="Display name.")
     topic: Text | None = Field(
         default=None,
-        description="What the chat is about, as it says itself; sent always or never.",
+        description="Topic of the chat, as set on the platform; sent always or never.",
     )
-    parent_id: PlatformId | None = Field(default=None, description="Chat this one belongs to.")
+    parent_id: PlatformId | None = Field(default=None, description="Chat that contains this one.")
     is_forum: Flag | None = Field(
         default=None,
-        description="Whether threads of a group are topics; false makes them address only.",
+        description="Whether threads of a group are topics; false: only part of the address.",
     )
 
 
@@ -63,13 +63,13 @@ class Sender(Record):
     id: PlatformId | None = Field(default=None, description="Id of the person.")
     alt_id: PlatformId | None = Field(
         default=None,
-        description="A more stable id of the same person; it is used before `id`.",
+        description="More stable id of the same person; preferred to `id`.",
     )
-    name: Text | None = Field(default=None, description="Name shown to people.")
-    is_bot: Flag = Field(default=False, description="Whether a bot wrote it.")
+    name: Text | None = Field(default=None, description="Display name.")
+    is_bot: Flag = Field(default=False, description="Whether a bot wrote the message.")
     sender_chat_id: PlatformId | None = Field(
         default=None,
-        description="Chat on whose behalf it was written (anonymous admin, linked channel).",
+        description="Chat on whose behalf the message was written (anonymous admin, linked channel).",
     )
     aliases: Annotated[tuple[PlatformId, ...], Field(max_length=MAX_ALIASES, fail_fast=True)] = (
         Field(
@@ -82,7 +82,7 @@ class Sender(Record):
 class Attachment(Record):
     """A reference to a file; messages never carry its bytes."""
 
-    url: Text | None = Field(default=None, repr=False, description="Where the file can be read.")
+    url: Text | None = Field(default=None, repr=False, description="URL of the file.")
     key: Text | None = Field(default=None, description="Key of the file in an object store.")
     media_type: Text = Field(description="Media type, such as `image/png`.")
     size_bytes: BigNumber | None = Field(default=None, description="Size of the file.")
@@ -99,60 +99,62 @@ class InboundEvent(Envelope):
     message_id: PlatformId | None = Field(default=None, description="The platform's message id.")
     event_id: PlatformId | None = Field(
         default=None,
-        description="The platform's id of this event, where edits and reactions have one.",
+        description="The platform's id of this event, if edits and reactions have one.",
     )
     version: PlatformId | None = Field(
         default=None,
-        description="Which edit of the message. An older one than was applied changes nothing: "
-        "numbers, also with dots between them, compare as numbers, and anything else by its bytes. "
-        "Without it `event_id` tells, where it is such a number, and else the order of arrival.",
+        description="Version of the edit. An older version than the applied one changes nothing. "
+        "Numbers, also with dots between them, compare as numbers, everything else as bytes. "
+        "Without a version, a numeric `event_id` decides, otherwise the order of arrival.",
     )
-    kind: Kind = Field(default=Kind.MESSAGE, description="What happened.")
+    kind: Kind = Field(default=Kind.MESSAGE, description="Kind of the event.")
     platform: PlatformName = Field(description="Declared name of the platform.")
-    account: Name = Field(description="Declared name of our identity on the platform.")
+    account: Name = Field(description="Declared account of the platform.")
     scope: PlatformId | None = Field(
         default=None,
         description="Workspace or guild that makes ids unique; sent always or never.",
     )
     profile: PlatformId | None = Field(
         default=None,
-        description="Persona that is spoken to; the account must be allowed to address it.",
+        description="Persona that the message addresses; the account must be allowed to address it.",
     )
-    chat: Chat | None = Field(default=None, description="Where it happened.")
+    chat: Chat | None = Field(default=None, description="Chat of the event.")
     thread_id: PlatformId | None = Field(
         default=None,
-        description="Sub-conversation of the chat. Of our own message, or of a `service` event, it "
-        "says together with `reply_to` that this thread was opened on that message.",
+        description="Sub-conversation of the chat. In our own message or a `service` event with "
+        "`reply_to`: the thread that was opened on that message.",
     )
-    sender: Sender | None = Field(default=None, description="Who did it.")
+    sender: Sender | None = Field(default=None, description="Person or bot that caused the event.")
     migrate_to: PlatformId | None = Field(
         default=None,
-        description="New id of the chat, on a `migration`.",
+        description="New id of the chat, in a `migration`.",
     )
     reply_to: PlatformId | None = Field(
         default=None,
-        description="Platform's id of the message this one answers.",
+        description="Platform's id of the message that this one answers.",
     )
-    sent_at: Instant | None = Field(default=None, description="The platform's time; data only.")
-    text: Text | None = Field(default=None, description="What was written.")
+    sent_at: Instant | None = Field(
+        default=None, description="Time that the platform reported; data only."
+    )
+    text: Text | None = Field(default=None, description="Text of the message.")
     attachments: Attachments = Field(default=(), description="References to files.")
     counts_as_new: Flag | None = Field(
         default=None,
-        description="On an `edit`: whether it is a message where the message itself never came, "
-        "as when the edit mentions us for the first time.",
+        description="In an `edit`: whether it counts as a message if the message itself never arrived, "
+        "for example if the edit is the first to mention the bot.",
     )
     delivered: PlatformId | None = Field(
         default=None,
-        description="On a `receipt`: id of the `OutboundMessage` to which the platform gave this "
-        "`message_id`. Where the platform shows that message to the adapter as well, it is known "
-        "as ours and never runs. The chat is said as that message says it.",
+        description="In a `receipt`: id of the `OutboundMessage` that got this `message_id` from the "
+        "platform. If the platform also delivers that message to the adapter, it is recognised as "
+        "our own and starts no turn. `chat` is the chat of that message.",
     )
     album_id: PlatformId | None = Field(
         default=None,
-        description="The same for messages that the platform shows as one; they are one turn.",
+        description="Common id of messages that the platform shows as one; they are one turn.",
     )
     awaits_files: Flag | None = Field(
         default=None,
-        description="Its files are still being prepared: it keeps its place, and an event of kind "
-        "`attachments` brings them. Without them it runs once it has waited long enough.",
+        description="Whether its files are still being prepared: the message keeps its place, and an "
+        "event of kind `attachments` brings them. After a time limit it runs without them.",
     )

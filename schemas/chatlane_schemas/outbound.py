@@ -27,17 +27,19 @@ class OutboundMessage(ServiceEnvelope):
     """
 
     session_id: UUID = Field(
-        description="Conversation that speaks; an id of its own where nobody has talked yet."
+        description="Session of the message; an id without a session if the chat has none yet."
     )
-    out_seq: BigNumber = Field(description="Place among the outbound messages, from 1.")
+    out_seq: BigNumber = Field(
+        description="Position among the outbound messages of the session, from 1."
+    )
     agent: Name = Field(description="Agent that serves the session.")
     target: Source = Field(description="Address to deliver to.")
-    kind: OutboundKind = Field(default=OutboundKind.ANSWER, description="Who speaks.")
+    kind: OutboundKind = Field(default=OutboundKind.ANSWER, description="Author of the message.")
     reply_to: PlatformId | None = Field(
         default=None,
         description="Platform's id of the message that is answered.",
     )
-    turn_id: UUID | None = Field(default=None, description="Turn the answer is from.")
-    part: Number = Field(default=0, description="Which part of the answer.")
-    text: Text | None = Field(default=None, description="What to say.")
+    turn_id: UUID | None = Field(default=None, description="Turn of the answer.")
+    part: Number = Field(default=0, description="Number of the part of the answer.")
+    text: Text | None = Field(default=None, description="Text of the message.")
     attachments: Attachments = Field(default=(), description="References to files.")

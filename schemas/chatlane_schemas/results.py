@@ -37,18 +37,20 @@ class Role(StrEnum):
 class Part(Record):
     """One message to the chat; an answer may be several."""
 
-    text: Text | None = Field(default=None, description="What to say.")
+    text: Text | None = Field(default=None, description="Text of the message.")
     attachments: Attachments = Field(default=(), description="References to files.")
 
 
 class TranscriptRow(Record):
     """A row the worker adds to the transcript: tool calls, their results, answers."""
 
-    role: Role = Field(description="Who speaks.")
-    content: Text | None = Field(default=None, description="What was said.")
-    tool_calls: ToolCalls | None = Field(default=None, description="Calls the model asked for.")
-    tool_call_id: Text | None = Field(default=None, description="Call this row answers.")
-    tool_name: Text | None = Field(default=None, description="Tool this row is from.")
+    role: Role = Field(description="Author of the row.")
+    content: Text | None = Field(default=None, description="Text of the row.")
+    tool_calls: ToolCalls | None = Field(default=None, description="Tool calls of the model.")
+    tool_call_id: Text | None = Field(
+        default=None, description="Id of the call that this row answers."
+    )
+    tool_name: Text | None = Field(default=None, description="Tool that produced this row.")
 
 
 class ResultMessage(Envelope):
@@ -58,43 +60,45 @@ class ResultMessage(Envelope):
     the first stream answer for each (session, reply_to, part).
     """
 
-    session_id: UUID = Field(description="Conversation that is answered.")
+    session_id: UUID = Field(description="Session of the answer.")
     turn_id: UUID | None = Field(default=None, description="Turn that ended.")
-    attempt: Number | None = Field(default=None, description="Attempt the claim gave.")
-    token: EnvelopeId | None = Field(default=None, repr=False, description="Token the claim gave.")
+    attempt: Number | None = Field(default=None, description="Attempt from the claim reply.")
+    token: EnvelopeId | None = Field(
+        default=None, repr=False, description="Token from the claim reply."
+    )
     outcome: Outcome | None = Field(default=None, description="How the turn ended.")
     retry: Flag = Field(default=False, description="Whether a failed turn is worth repeating.")
-    error: Text | None = Field(default=None, description="Why it failed, for people.")
+    error: Text | None = Field(default=None, description="Reason of the failure, for people.")
     parts: Annotated[tuple[Part, ...], Field(max_length=MAX_PARTS, fail_fast=True)] = Field(
         default=(),
-        description="What to say to the chat, in order.",
+        description="Messages to the chat, in order.",
     )
     transcript: Annotated[
         tuple[TranscriptRow, ...],
         Field(max_length=MAX_TRANSCRIPT_ROWS, fail_fast=True),
     ] = Field(
         default=(),
-        description="Rows to add to the transcript, in order; of a failed turn only if it is "
-        "given up.",
+        description="Rows to append to the transcript, in order; rows of a failed turn count only if "
+        "the turn is given up.",
     )
     message_ids: Annotated[tuple[UUID, ...], Field(max_length=MAX_ANSWERED, fail_fast=True)] = (
         Field(
             default=(),
-            description="Ids of the messages that the turn answers, as its worker was given them.",
+            description="Ids of the messages that the turn answers, from the claim reply.",
         )
     )
     usage: Counters = Field(default={}, description="Named counts, such as tokens.")
     carry_over: Note | None = Field(
         default=None,
-        description="Note for the session that will follow this one; replaces the one before.",
+        description="Note for the next session; replaces the previous note.",
     )
     reply_to: EnvelopeId | None = Field(
         default=None,
         description="Envelope id of the routed message that is answered.",
     )
-    part: Number = Field(default=0, description="Which part of a stream answer.")
-    text: Text | None = Field(default=None, description="A stream answer: what to say.")
-    attachments: Attachments = Field(default=(), description="A stream answer: files.")
+    part: Number = Field(default=0, description="Number of the part of a stream answer.")
+    text: Text | None = Field(default=None, description="Text of a stream answer.")
+    attachments: Attachments = Field(default=(), description="Files of a stream answer.")
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Self:

@@ -14,12 +14,14 @@ class Source(Record):
     """Address that a message came from and its answer goes to, as the adapter published it."""
 
     platform: PlatformName = Field(description="Declared name of the platform.")
-    account: Name = Field(description="Declared name of our identity on the platform.")
+    account: Name = Field(description="Declared account of the platform.")
     scope: PlatformId | None = Field(default=None, description="Workspace or guild.")
-    profile: PlatformId | None = Field(default=None, description="Persona that was spoken to.")
-    chat: Chat | None = Field(default=None, description="Container of the message.")
+    profile: PlatformId | None = Field(
+        default=None, description="Persona that the message addresses."
+    )
+    chat: Chat | None = Field(default=None, description="Chat of the message.")
     thread_id: PlatformId | None = Field(default=None, description="Sub-conversation of the chat.")
-    sender: Sender | None = Field(default=None, description="Who wrote the message.")
+    sender: Sender | None = Field(default=None, description="Author of the message.")
     message_id: PlatformId | None = Field(default=None, description="The platform's message id.")
 
 

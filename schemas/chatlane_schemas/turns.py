@@ -6,7 +6,6 @@ from uuid import UUID
 from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
-from chatlane_schemas.events import ResetReason
 from chatlane_schemas.fields import (
     BigNumber,
     EnvelopeId,
@@ -19,7 +18,7 @@ from chatlane_schemas.fields import (
 )
 from chatlane_schemas.inbound import Attachments, Kind
 from chatlane_schemas.session_api.people import Person
-from chatlane_schemas.session_api.session_state import ModelOverride, Note, ResumeMark
+from chatlane_schemas.session_api.session_state import SessionOpening
 from chatlane_schemas.session_api.sessions import ApiReply
 from chatlane_schemas.source import Source
 
@@ -59,9 +58,9 @@ class TurnNotice(ServiceEnvelope):
     """Announces a turn to claim; carries no content, which the claim returns."""
 
     turn_id: UUID = Field(description="Turn to claim.")
-    session_id: UUID = Field(description="Conversation of the turn.")
+    session_id: UUID = Field(description="Session of the turn.")
     agent: Name = Field(description="Agent that serves the session.")
-    dispatch: Number = Field(description="How often the turn was dispatched before.")
+    dispatch: Number = Field(description="Number of earlier dispatches of the turn.")
 
 
 class TurnMessage(Record):
@@ -69,36 +68,38 @@ class TurnMessage(Record):
 
     id: UUID | None = Field(default=None, description="Id of the message in the transcript.")
     seq: BigNumber = Field(description="Place in the transcript of the session.")
-    kind: Kind = Field(default=Kind.MESSAGE, description="What happened.")
-    text: Text | None = Field(default=None, description="What was written, as it is now.")
+    kind: Kind = Field(default=Kind.MESSAGE, description="Kind of the event.")
+    text: Text | None = Field(default=None, description="Text of the message, after edits.")
     attachments: Attachments = Field(default=(), description="References to files.")
     album_id: PlatformId | None = Field(
-        default=None, description="The same for messages that the platform shows as one."
+        default=None, description="Common id of messages that the platform shows as one."
     )
-    source: Source = Field(description="Full address of the message, as it came.")
-    sent_at: Instant | None = Field(default=None, description="The platform's time; data only.")
-    stored_at: Instant = Field(description="When the message reached the log.")
+    source: Source = Field(description="Full address of the message, as received.")
+    sent_at: Instant | None = Field(
+        default=None, description="Time that the platform reported; data only."
+    )
+    stored_at: Instant = Field(description="When the message was stored in the log.")
     traceparent: Text | None = Field(
-        default=None, description="W3C trace context the message came with, if it was traced."
+        default=None, description="W3C trace context of the message, if it was traced."
     )
     sender_prefix: Text | None = Field(
         default=None,
-        description="`[name]`, for a prompt to put before the text where several people talk.",
+        description="`[name]` to put before the text in a prompt, if several people talk.",
     )
 
 
 class HistoryPointer(Record):
     """Position of the transcript before the turn: `transcript.load` takes both fields."""
 
-    session_id: UUID = Field(description="Conversation to read.")
+    session_id: UUID = Field(description="Session to read.")
     before_seq: BigNumber = Field(description="Rows below this one are the history.")
 
 
 class Interruption(Record):
     """Earlier attempts at a turn that were lost with their workers; they may have called tools."""
 
-    count: Number = Field(description="How many were.")
-    last_at: Instant = Field(description="When the last one was given up.")
+    count: Number = Field(description="Number of lost attempts.")
+    last_at: Instant = Field(description="When the last attempt was given up.")
 
 
 class ClaimRequest(Envelope):
@@ -108,23 +109,23 @@ class ClaimRequest(Envelope):
     """
 
     turn_id: UUID = Field(description="Turn to claim.")
-    worker: EnvelopeId = Field(description="Name of the worker, for people who look for it.")
+    worker: EnvelopeId = Field(description="Name of the worker, for operators.")
     tells_begin: Flag = Field(
         default=False,
-        description="The worker says when it begins an attempt after the first, by a renewal with "
-        "`begun`; one that it never began is no interruption. Who cannot use the answer asks again "
-        "under the same id without it, and the attempt counts.",
+        description="Whether the worker reports the begin of an attempt after the first, by a renewal "
+        "with `begun`. An attempt that never began is no interruption. A worker that cannot use "
+        "the reply repeats the request with the same id and without this; the attempt then counts.",
     )
 
 
-class ClaimReply(ServiceEnvelope):
+class ClaimReply(SessionOpening):
     """Reply to a claim; fields other than `status` and `turn_id` are set only when claimed."""
 
-    status: ClaimStatus = Field(description="Whether the turn is ours.")
-    turn_id: UUID = Field(description="The turn that was asked for.")
-    session_id: UUID | None = Field(default=None, description="Conversation of the turn.")
+    status: ClaimStatus = Field(description="Whether the worker has the turn.")
+    turn_id: UUID = Field(description="The requested turn.")
+    session_id: UUID | None = Field(default=None, description="Session of the turn.")
     session_key: str | None = Field(default=None, description="Key of its lane.")
-    attempt: Number | None = Field(default=None, description="The fencing number, from 1.")
+    attempt: Number | None = Field(default=None, description="Fencing number, from 1.")
     token: EnvelopeId | None = Field(
         default=None, repr=False, description="Secret of this attempt."
     )
@@ -132,37 +133,16 @@ class ClaimReply(ServiceEnvelope):
         default=None,
         description="Length of the lease in milliseconds, counted from before the request.",
     )
-    source: Source | None = Field(default=None, description="Address the answer goes to.")
-    messages: tuple[TurnMessage, ...] = Field(default=(), description="What the turn answers.")
-    history: HistoryPointer | None = Field(default=None, description="What was said before.")
-    prompt_context: Text | None = Field(
-        default=None,
-        description="Where the session takes place, for a system prompt; changes only with that.",
+    source: Source | None = Field(default=None, description="Address of the answer.")
+    messages: tuple[TurnMessage, ...] = Field(
+        default=(), description="Messages that the turn answers."
     )
-    session_is_new: Flag = Field(default=False, description="Whether it opens the session.")
-    reset_reason: ResetReason | None = Field(
-        default=None,
-        description="Rule that ended the session before, on the first turn of a new one.",
-    )
-    reset_had_activity: Flag = Field(
-        default=False,
-        description="With `reset_reason`: whether anything was answered in the session before.",
-    )
-    opening_note: Note | None = Field(
-        default=None,
-        description="Note the session before left, on the first turn of a new one.",
+    history: HistoryPointer | None = Field(
+        default=None, description="Position of the earlier transcript."
     )
     interruption: Interruption | None = Field(
         default=None,
-        description="That earlier attempts at this turn were interrupted.",
-    )
-    model_override: ModelOverride | None = Field(
-        default=None,
-        description="Model that is to answer instead of the agent's own choice.",
-    )
-    resume_pending: ResumeMark | None = Field(
-        default=None,
-        description="The session was interrupted before; the work may be half done.",
+        description="Earlier attempts at this turn that were interrupted.",
     )
 
 
@@ -170,35 +150,41 @@ class RenewRequest(Envelope):
     """Renews the lease of a claimed turn."""
 
     turn_id: UUID = Field(description="The claimed turn.")
-    attempt: Number = Field(description="Attempt the claim gave.")
-    token: EnvelopeId = Field(repr=False, description="Token the claim gave.")
+    attempt: Number = Field(description="Attempt from the claim reply.")
+    token: EnvelopeId = Field(repr=False, description="Token from the claim reply.")
     begun: Flag | None = Field(
         default=None,
-        description="Whether work on this attempt has begun; false promises to tell when it does.",
+        description="Whether work on this attempt has begun; false announces a later report.",
     )
 
 
 class RenewReply(ServiceEnvelope):
     """Reply to a renewal."""
 
-    status: RenewStatus = Field(description="Whether the turn is still ours.")
+    status: RenewStatus = Field(description="Whether the worker still has the turn.")
     lease_ms: Number = Field(
         default=0,
-        description="Length of the new lease in milliseconds; 0 when there is none.",
+        description="Length of the new lease in milliseconds; 0 if there is none.",
     )
     cancel: CancelReason | None = Field(
         default=None,
-        description="The turn is to end: answer with what there is. It is renewed no more.",
+        description="Why the turn has to end: publish the result now. It cannot be renewed again.",
     )
-    steer: Flag = Field(default=False, description="There is something to take in.")
+    steer: Flag = Field(
+        default=False, description="Whether new messages can be taken into the turn."
+    )
 
 
 class TurnControl(ServiceEnvelope):
     """Control message to the worker of a running turn; not stored, so renewals repeat it."""
 
-    turn_id: UUID = Field(description="The turn it is about.")
-    cancel: CancelReason | None = Field(default=None, description="The turn is to end, and why.")
-    steer: Flag = Field(default=False, description="There is something to take in.")
+    turn_id: UUID = Field(description="Turn of the control message.")
+    cancel: CancelReason | None = Field(
+        default=None, description="Why the turn has to end, if it has to."
+    )
+    steer: Flag = Field(
+        default=False, description="Whether new messages can be taken into the turn."
+    )
 
 
 class TurnTake(Envelope):
@@ -209,16 +195,20 @@ class TurnTake(Envelope):
     """
 
     turn_id: UUID = Field(description="The claimed turn.")
-    attempt: Number = Field(description="Attempt the claim gave.")
-    token: EnvelopeId = Field(repr=False, description="Token the claim gave.")
-    after_seq: BigNumber = Field(description="Place of the last message the worker has.")
+    attempt: Number = Field(description="Attempt from the claim reply.")
+    token: EnvelopeId = Field(repr=False, description="Token from the claim reply.")
+    after_seq: BigNumber = Field(description="Place of the last message that the worker has.")
 
 
 class TakeReply(ServiceEnvelope):
     """Reply to `TurnTake`."""
 
-    status: RenewStatus = Field(description="Whether the turn is still ours; not renewed by this.")
-    messages: tuple[TurnMessage, ...] = Field(default=(), description="What was taken in.")
+    status: RenewStatus = Field(
+        description="Whether the worker still has the turn; does not renew it."
+    )
+    messages: tuple[TurnMessage, ...] = Field(
+        default=(), description="Messages that the turn takes in."
+    )
 
 
 class TurnCancel(Envelope):
@@ -230,22 +220,22 @@ class TurnCancel(Envelope):
     turn_id: UUID = Field(description="Turn to end.")
     acting_for: Person | None = Field(
         default=None,
-        description="Who wants it; the turns of others are not found.",
+        description="Person who makes the request; turns of other people are not found.",
     )
 
 
 class StopReply(ApiReply):
     """Reply to `TurnCancel` and `SessionStop`: the turn and messages that were stopped."""
 
-    session_id: UUID | None = Field(default=None, description="Conversation of the turn.")
-    turn_id: UUID | None = Field(default=None, description="The turn that was stopped.")
+    session_id: UUID | None = Field(default=None, description="Session of the turn.")
+    turn_id: UUID | None = Field(default=None, description="Turn that was stopped.")
     was_running: Flag = Field(
         default=False,
-        description="Whether a worker had it, who ends it now; the next turn waits for that.",
+        description="Whether a worker runs the turn and ends it now; the next turn waits for it.",
     )
     dropped: BigNumber = Field(
         default=0,
-        description="Waiting messages that will not be answered; the transcript has them.",
+        description="Pending messages that will not be answered; the transcript has them.",
     )
 
 
@@ -255,7 +245,7 @@ class TurnDelta(Envelope):
     Deltas may get lost. A reader drops deltas of attempts other than the newest.
     """
 
-    turn_id: UUID = Field(description="Turn that is being answered.")
-    attempt: Number = Field(description="Attempt the claim gave.")
-    index: Number = Field(description="Place among the pieces of this attempt, from 0.")
-    text: Text = Field(description="What was added.")
+    turn_id: UUID = Field(description="Turn of the answer.")
+    attempt: Number = Field(description="Attempt from the claim reply.")
+    index: Number = Field(description="Position among the parts of this attempt, from 0.")
+    text: Text = Field(description="Text that was added.")

@@ -5,14 +5,14 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from chatlane_schemas.envelope import Record
+from chatlane_schemas.envelope import Envelope, Record
 from chatlane_schemas.fields import Name, PlatformId, PlatformName
 
 
 def _not_empty(value: str) -> str:
     """Reject `""`: it means "no id", so it would match every person without an id."""
     if not value:
-        raise PydanticCustomError("no_person", "id names nobody")
+        raise PydanticCustomError("no_person", "id names no person")
     return value
 
 
@@ -20,11 +20,20 @@ class Person(Record):
     """A person on a platform; a request that names one sees only the sessions of that person."""
 
     platform: PlatformName = Field(description="Declared name of the platform.")
-    account: Name = Field(description="Declared name of our identity that they talk to.")
+    account: Name = Field(description="Declared account that the person talks to.")
     scope: PlatformId | None = Field(
         default=None,
-        description="Workspace or guild, where the platform has them.",
+        description="Workspace or guild, if the platform has them.",
     )
     id: Annotated[PlatformId, AfterValidator(_not_empty)] = Field(
-        description="An id of theirs, as events have it: `alt_id` where there is one.",
+        description="An id of the person, as in events: `alt_id` if there is one.",
+    )
+
+
+class PersonRequest(Envelope):
+    """A request that may name the person on whose behalf the caller reads."""
+
+    acting_for: Person | None = Field(
+        default=None,
+        description="Person who makes the request; only sessions of this person are visible.",
     )

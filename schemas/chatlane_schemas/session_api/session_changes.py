@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError, to_json
 from chatlane_schemas.credentials import holds_credential
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, scrubbed_json
-from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.people import Person, PersonRequest
 from chatlane_schemas.session_api.session_state import ModelName, without_credential
 from chatlane_schemas.session_api.sessions import SessionKey, SessionVersion
 from chatlane_schemas.visible_text import visible
@@ -81,7 +81,7 @@ class SessionChange(Envelope):
     session_id: UUID = Field(description="Session to change.")
     acting_for: Person | None = Field(
         default=None,
-        description="Who wants it; the sessions of others are not found.",
+        description="Person who makes the request; only sessions of this person are visible.",
     )
 
 
@@ -92,8 +92,8 @@ class SettingChange(SessionChange):
         default=None,
         # Left out if None, so that the digest of a request is the same as in older routers.
         exclude_if=_is_none,
-        description="`version` of the session this was made from. If the session has another one "
-        "by now, the request is refused as `stale` and the answer shows the session.",
+        description="`version` of the session that the request is based on. If the session has another "
+        "version, the request is refused as `stale` and the reply shows the session.",
     )
 
 
@@ -102,12 +102,12 @@ class SessionUpdate(SettingChange):
 
     cwd: Directory | None = Field(
         default=None,
-        description="Directory in which tools of the agent work.",
+        description="Working directory of the agent's tools.",
     )
-    model: ChosenModel | None = Field(default=None, description="Model that is to answer.")
+    model: ChosenModel | None = Field(default=None, description="Model that answers.")
     config: Config | None = Field(
         default=None,
-        description="Whatever else the agent reads, as one object; never credentials.",
+        description="Other settings for the agent, as one object; never credentials.",
     )
     config_patch: Config | None = Field(
         default=None,
@@ -118,7 +118,7 @@ class SessionUpdate(SettingChange):
     clear: tuple[Preference, ...] = Field(
         default=(),
         max_length=len(Preference),
-        description="What to take back.",
+        description="Settings to clear.",
     )
 
     @model_validator(mode="after")
@@ -136,13 +136,15 @@ class SessionUpdate(SettingChange):
 class SessionTitle(SettingChange):
     """Sets or removes the title of a session; each title of one owner is unique."""
 
-    title: Title = Field(description="The title; none takes it away.")
+    title: Title = Field(description='The title; `""` removes it.')
 
 
 class SessionArchive(SettingChange):
     """Archives a session or takes it out of the archive; nothing else changes."""
 
-    archived: Flag = Field(default=True, description="Whether it is to be archived.")
+    archived: Flag = Field(
+        default=True, description="Whether to archive the session or restore it."
+    )
 
 
 class SessionEnd(SessionChange):
@@ -171,9 +173,9 @@ class SessionSwitch(SessionChange):
     return to it.
     """
 
-    session_key: SessionKey = Field(description="Key of the lane, or an old key of it.")
+    session_key: SessionKey = Field(description="Current or old key of the lane.")
     expected_session_id: UUID = Field(
-        description="Session the lane leads to now; refused as `stale` if it is another one.",
+        description="Session that the lane points to now; refused as `stale` if it is another one.",
     )
 
 
@@ -182,12 +184,12 @@ class SessionFork(SessionChange):
 
     through_seq: Annotated[int, Field(strict=True, ge=1, le=MAX_INT64)] | None = Field(
         default=None,
-        description="Last row to copy; all if none is named.",
+        description="Last row to copy; all rows if omitted.",
     )
     session_key: SessionKey | None = Field(
         default=None,
-        description="Key of a lane that leads to the copied session and shall go on in the copy; "
-        "refused as `stale` if it leads to another one.",
+        description="Key of a lane that points to the copied session and is to continue in the copy; "
+        "refused as `stale` if it points to another session.",
     )
 
 
@@ -195,11 +197,7 @@ class SessionStop(SessionChange):
     """Ends the running turn and drops pending messages; the session stays open."""
 
 
-class SessionFind(Envelope):
+class SessionFind(PersonRequest):
     """Finds the sessions with a title, newest first."""
 
-    title: Annotated[Title, Field(min_length=1)] = Field(description="The whole title.")
-    acting_for: Person | None = Field(
-        default=None,
-        description="Who asks; the sessions of others are not found.",
-    )
+    title: Annotated[Title, Field(min_length=1)] = Field(description="The complete title.")

@@ -8,9 +8,8 @@ from uuid import UUID
 
 from pydantic import AfterValidator, Field
 
-from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import BigNumber, Instant, Name
-from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.session_changes import SessionChange, SettingChange
 from chatlane_schemas.session_api.session_state import ModelOverride, Note, without_credential
 from chatlane_schemas.session_api.sessions import ApiReply
@@ -41,7 +40,7 @@ class SessionMark(SessionChange):
     A complete result removes the mark. Marking it again restarts the period.
     """
 
-    reason: Name = Field(default="interrupted", description="What interrupted it.")
+    reason: Name = Field(default="interrupted", description="Cause of the interruption.")
 
 
 class SessionUnmark(SessionChange):
@@ -54,23 +53,23 @@ class SessionHold(SessionChange):
     A hold with the same name renews the earlier hold.
     """
 
-    name: HoldName = Field(description="What holds it.")
+    name: HoldName = Field(description="Name of the hold.")
     lasts_s: Annotated[int, Field(strict=True, ge=1, le=MAX_HOLD_SECONDS)] = Field(
-        description="Seconds from now until the hold ends by itself; at most a day.",
+        description="Seconds from now until the hold ends automatically; at most a day.",
     )
 
 
 class SessionRelease(SessionChange):
     """Ends the hold with this name, if there is one."""
 
-    name: HoldName = Field(description="What held it.")
+    name: HoldName = Field(description="Name of the hold.")
 
 
 class SessionOverride(SettingChange):
     """Sets the complete model override of a session; None removes it."""
 
     override: Annotated[ModelOverride, AfterValidator(_without_credentials)] | None = Field(
-        default=None, description="The model; none clears it."
+        default=None, description="The model override; null removes it."
     )
 
 
@@ -80,23 +79,20 @@ class SessionNote(SettingChange):
     Also allowed after the end of the session, until another session follows.
     """
 
-    note: Note = Field(description="The note; none takes it away.")
+    note: Note = Field(description='The note; `""` removes it.')
 
 
-class SessionRounds(Envelope):
+class SessionRounds(PersonRequest):
     """Counts the rounds of a conversation: a message and its answer make one round."""
 
-    session_id: UUID = Field(description="Session to count in.")
-    since: Instant | None = Field(default=None, description="Only rows later than this.")
-    acting_for: Person | None = Field(
-        default=None,
-        description="Who asks; the sessions of others are not found.",
-    )
+    session_id: UUID = Field(description="Session whose rounds are counted.")
+    since: Instant | None = Field(default=None, description="Only rows later than this time.")
 
 
 class SessionRoundsReply(ApiReply):
     """Reply to `SessionRounds`."""
 
     rounds: BigNumber | None = Field(
-        default=None, description="Complete rounds; several messages before an answer are one."
+        default=None,
+        description="Complete rounds; several messages before an answer are one round.",
     )

@@ -26,29 +26,29 @@ class SessionCreate(Envelope):
 
     origin: CallerOrigin = Field(
         default="api",
-        description="Kind of caller, such as `acp`; what `SessionCleanup` goes by.",
+        description="Kind of caller, such as `acp`; `SessionCleanup` selects sessions by it.",
     )
     session_key: SessionKey | None = Field(
         default=None,
-        description="Key of the lane that shall lead to it; refused as `conflict` if the lane "
-        "leads to a session that has not ended.",
+        description="Key of the lane to point to the session; refused as `conflict` if the lane points "
+        "to a session that has not ended.",
     )
     profile: Name | None = Field(
         default=None,
-        description="Persona of a session without a lane; the default one if none is named.",
+        description="Persona of a session without a lane; the default persona if omitted.",
     )
     cwd: Directory | None = Field(
         default=None,
-        description="Directory in which tools of the agent work.",
+        description="Working directory of the agent's tools.",
     )
-    model: ChosenModel | None = Field(default=None, description="Model that is to answer.")
+    model: ChosenModel | None = Field(default=None, description="Model that answers.")
     config: Config | None = Field(
         default=None,
-        description="Whatever else the agent reads, as one object; never credentials.",
+        description="Other settings for the agent, as one object; never credentials.",
     )
     acting_for: Person | None = Field(
         default=None,
-        description="Whose it shall be; their lane must have led to a session of theirs before.",
+        description="Owner of the session; the lane must have pointed to a session of this person.",
     )
 
     @model_validator(mode="after")
@@ -66,7 +66,7 @@ class SessionSubmit(SessionChange):
     is suspended. The answer of the agent goes to the chat of the last message.
     """
 
-    text: Text = Field(description="What is said; empty only with attachments.")
+    text: Text = Field(description="Text of the message; empty only with attachments.")
     attachments: Attachments = Field(default=(), description="References to files.")
 
     @model_validator(mode="after")

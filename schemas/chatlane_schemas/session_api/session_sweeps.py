@@ -25,29 +25,29 @@ class SessionPrune(Envelope):
     """Ends sessions that were inactive for long; suspended, held and busy sessions stay."""
 
     idle_days: Annotated[int, Field(strict=True, ge=1, le=36500)] = Field(
-        description="End those in which nobody has written for so many days.",
+        description="Number of days without a message after which a session is ended.",
     )
-    limit: PageLimit = Field(default=100, description="How many to look at.")
-    cursor: UUID | None = Field(default=None, description="`next_cursor` of the reply before.")
+    limit: PageLimit = Field(default=100, description="Number of sessions to check.")
+    cursor: UUID | None = Field(default=None, description="`next_cursor` of the previous reply.")
 
 
 class SessionCleanup(Envelope):
     """Deletes sessions that a kind of caller opened, newest first; busy and held sessions stay."""
 
     origin: CallerOrigin = Field(description="Kind of caller, such as `acp`; never `chat`.")
-    limit: PageLimit = Field(default=50, description="How many to look at.")
-    cursor: UUID | None = Field(default=None, description="`next_cursor` of the reply before.")
+    limit: PageLimit = Field(default=50, description="Number of sessions to check.")
+    cursor: UUID | None = Field(default=None, description="`next_cursor` of the previous reply.")
     acting_for: Person | None = Field(
         default=None,
-        description="Whose sessions are meant; those of others stay.",
+        description="Person whose sessions are deleted; sessions of other people stay.",
     )
 
 
 class SessionSweepReply(ApiReply):
     """Reply to `SessionPrune` and `SessionCleanup`."""
 
-    done: BigNumber = Field(default=0, description="How many were ended or deleted.")
+    done: BigNumber = Field(default=0, description="Number of sessions that were ended or deleted.")
     next_cursor: UUID | None = Field(
         default=None,
-        description="For the next request; none when all have been looked at.",
+        description="`cursor` of the next request; none after the last session.",
     )

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
+from chatlane_schemas.envelope import Record, ServiceEnvelope
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.fields import (
     BigNumber,
@@ -19,7 +19,7 @@ from chatlane_schemas.fields import (
     PlatformName,
     Text,
 )
-from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.session_state import ModelOverride, Note, ResumeMark
 
 SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
@@ -47,34 +47,26 @@ class ApiErrorCode(StrEnum):
 class ApiError(Record):
     """The error of a refused request."""
 
-    code: ApiErrorCode = Field(description="What went wrong.")
-    message: Text = Field(description="The same in words, for people.")
+    code: ApiErrorCode = Field(description="Kind of the error.")
+    message: Text = Field(description="Explanation for people.")
 
 
 class ApiReply(ServiceEnvelope):
     """Fields of every reply."""
 
-    error: ApiError | None = Field(default=None, description="Set when there is no answer.")
+    error: ApiError | None = Field(default=None, description="Error of a refused request.")
 
 
-class SessionGet(Envelope):
+class SessionGet(PersonRequest):
     """Gets a session by its id."""
 
-    session_id: UUID = Field(description="Session to show.")
-    acting_for: Person | None = Field(
-        default=None,
-        description="Who asks; the sessions of others are not found.",
-    )
+    session_id: UUID = Field(description="Id of the session.")
 
 
-class SessionPeek(Envelope):
+class SessionPeek(PersonRequest):
     """Gets the current session of a key without creating one."""
 
     session_key: SessionKey = Field(description="Key of the lane.")
-    acting_for: Person | None = Field(
-        default=None,
-        description="Who asks; the sessions of others are not found.",
-    )
 
 
 CHAT_ORIGIN: Final = "chat"
@@ -91,23 +83,23 @@ CallerOrigin = Annotated[Name, AfterValidator(_not_chat)]
 """Origin of a session that a caller opened: any kind of caller, never a message."""
 
 
-class SessionFilter(Envelope):
+class SessionFilter(PersonRequest):
     """Selects sessions: those that match all given fields."""
 
-    platform: PlatformName | None = Field(default=None, description="Only of this platform.")
-    agent: Name | None = Field(default=None, description="Only of this agent.")
+    platform: PlatformName | None = Field(
+        default=None, description="Only sessions of this platform."
+    )
+    agent: Name | None = Field(default=None, description="Only sessions of this agent.")
     origin: Name | None = Field(
         default=None,
-        description="Only what this kind of caller opened; `chat` for what messages opened.",
+        description="Only sessions that this kind of caller opened; `chat` for those that messages opened.",
     )
     active_since: Instant | None = Field(
         default=None,
-        description="Only those in which a person has written since.",
+        description="Only sessions in which a person has written since.",
     )
-    archived: Flag | None = Field(default=None, description="Only those that are, or are not.")
-    acting_for: Person | None = Field(
-        default=None,
-        description="Whose sessions are meant; those of others are not there.",
+    archived: Flag | None = Field(
+        default=None, description="Only archived sessions, or only others."
     )
 
 
@@ -118,8 +110,8 @@ class SessionList(SessionFilter):
     and only if the reply has a `next_cursor`.
     """
 
-    limit: PageLimit = Field(default=50, description="How many to show.")
-    cursor: Cursor | None = Field(default=None, description="`next_cursor` of the page before.")
+    limit: PageLimit = Field(default=50, description="Maximum number of sessions.")
+    cursor: Cursor | None = Field(default=None, description="`next_cursor` of the previous page.")
 
 
 class SessionView(Record):
@@ -127,50 +119,54 @@ class SessionView(Record):
 
     id: UUID = Field(description="Id of the session.")
     session_key: str = Field(description="Key of its lane.")
-    agent: Name = Field(description="Agent that serves it.")
-    platform: PlatformName = Field(description="Platform it is on.")
-    started_at: Instant = Field(description="When it was opened.")
-    ended_at: Instant | None = Field(default=None, description="When it was closed.")
+    agent: Name = Field(description="Agent that serves the session.")
+    platform: PlatformName = Field(description="Platform of the session.")
+    started_at: Instant = Field(description="When the session was opened.")
+    ended_at: Instant | None = Field(default=None, description="When the session ended.")
     end_reason: EndReason | None = Field(
-        default=None, description="Why it was closed; none if the router does not know the reason."
+        default=None,
+        description="Why the session ended; none if the router does not know the reason.",
     )
     last_activity_at: Instant = Field(description="When a person last wrote.")
     message_count: BigNumber = Field(description="Rows in its transcript.")
-    title: Text | None = Field(default=None, description="Title shown to people.")
+    title: Text | None = Field(default=None, description="Title for people.")
     is_busy: Flag = Field(default=False, description="Whether a turn is running.")
-    cwd: Text | None = Field(default=None, description="Directory in which tools work.")
-    model: Text | None = Field(default=None, description="Model that is to answer.")
-    config: JsonObject | None = Field(default=None, description="What else the agent reads.")
-    origin: Name = Field(default=CHAT_ORIGIN, description="What opened it: `chat`, `acp`, ...")
-    archived_at: Instant | None = Field(default=None, description="When it was put away.")
-    parent_id: UUID | None = Field(default=None, description="Session that it began from.")
+    cwd: Text | None = Field(default=None, description="Working directory of tools.")
+    model: Text | None = Field(default=None, description="Model that answers.")
+    config: JsonObject | None = Field(default=None, description="Other settings for the agent.")
+    origin: Name = Field(
+        default=CHAT_ORIGIN,
+        description="Kind of caller that opened the session: `chat`, `acp`, ...",
+    )
+    archived_at: Instant | None = Field(default=None, description="When the session was archived.")
+    parent_id: UUID | None = Field(default=None, description="Session from which this one began.")
     link_kind: Name | None = Field(
         default=None,
-        description="How: `branch`, `compression`, or `merged` into it.",
+        description="Kind of that link: `branch`, `compression`, or `merged` into it.",
     )
     model_override: ModelOverride | None = Field(
-        default=None, description="Model that answers instead of the agent's own choice."
+        default=None, description="Model that answers instead of the agent's default."
     )
     is_suspended: Flag = Field(
         default=False, description="Whether the next message opens another session."
     )
     resume_pending: ResumeMark | None = Field(
-        default=None, description="That it was interrupted and is to go on."
+        default=None, description="Mark of an interrupted session that is to continue."
     )
     held_until: Instant | None = Field(
-        default=None, description="Until when background work keeps it from timed resets."
+        default=None, description="Until when a hold protects the session from timed resets."
     )
-    answer_count: BigNumber = Field(default=0, description="Complete results of its agent.")
+    answer_count: BigNumber = Field(
+        default=0, description="Number of complete results of the agent."
+    )
     usage: Counters = Field(
-        default={}, description="Sums of what results reported, such as tokens; by name."
+        default={}, description="Sums of counts from results, such as tokens; by name."
     )
-    note: Note | None = Field(
-        default=None, description="Note left for the session that will follow."
-    )
+    note: Note | None = Field(default=None, description="Note for the next session.")
     version: SessionVersion | None = Field(
         default=None,
-        description="For `expected_version`. Another one after title, directory, model, config, "
-        "model override, note or archive state have changed; messages do not change it.",
+        description="Value for `expected_version`. It changes with the title, directory, model, config, "
+        "model override, note and archive state, and not with messages.",
     )
 
 
@@ -181,20 +177,20 @@ class SessionCount(SessionFilter):
 class SessionCounts(Record):
     """Number of sessions that match."""
 
-    total: BigNumber = Field(description="All that match.")
-    open: BigNumber = Field(description="Those that have not ended.")
-    archived: BigNumber = Field(description="Those that are archived.")
+    total: BigNumber = Field(description="Number of matching sessions.")
+    open: BigNumber = Field(description="Matching sessions that have not ended.")
+    archived: BigNumber = Field(description="Matching sessions that are archived.")
     is_complete: Flag = Field(
         default=True,
-        description="Whether all were looked at; else these are of the newest 50,000 of the "
-        "owner, kind, platform or agent.",
+        description="Whether all sessions were counted; if not, only the newest 50,000 of the owner, "
+        "origin, platform or agent.",
     )
 
 
 class SessionCountReply(ApiReply):
     """Reply to `SessionCount`."""
 
-    counts: SessionCounts | None = Field(default=None, description="How many there are.")
+    counts: SessionCounts | None = Field(default=None, description="The counts.")
 
 
 class SessionReply(ApiReply):
@@ -202,13 +198,13 @@ class SessionReply(ApiReply):
 
     session: SessionView | None = Field(
         default=None,
-        description="The session, if there is one; beside the error `stale` of a request with "
-        "`expected_version`, what it is now.",
+        description="The session, if there is one. With the error `stale` of a request with "
+        "`expected_version`: the current session.",
     )
-    message_id: UUID | None = Field(default=None, description="Id of what was said in it.")
+    message_id: UUID | None = Field(default=None, description="Id of the submitted message.")
     dropped: BigNumber = Field(
         default=0,
-        description="After a reset: messages that waited in the session before. Its transcript "
+        description="After a reset: number of pending messages of the previous session. Its transcript "
         "has them, marked as not answered.",
     )
 
@@ -216,5 +212,5 @@ class SessionReply(ApiReply):
 class SessionListReply(ApiReply):
     """Reply to `SessionList` and `SessionFind`."""
 
-    sessions: tuple[SessionView, ...] = Field(default=(), description="One page.")
+    sessions: tuple[SessionView, ...] = Field(default=(), description="Sessions of the page.")
     next_cursor: Cursor | None = Field(default=None, description="None on the last page.")

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.envelope import Envelope, Record
+from chatlane_schemas.envelope import Record
 from chatlane_schemas.fields import (
     MAX_INT64,
     BigNumber,
@@ -20,7 +20,8 @@ from chatlane_schemas.fields import (
 )
 from chatlane_schemas.inbound import Attachments
 from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Role, TranscriptRow
-from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.people import PersonRequest
+from chatlane_schemas.session_api.session_changes import SessionChange
 from chatlane_schemas.session_api.sessions import ApiReply
 
 MAX_REWIND_TURNS: Final = 1000
@@ -37,7 +38,7 @@ HitCursor = Annotated[str, Field(pattern=r"^[0-9a-f]{8}\.[0-9]{1,19}$")]
 """A position in search results: the rank of a match and its row."""
 
 
-class TranscriptLoad(Envelope):
+class TranscriptLoad(PersonRequest):
     """Loads the newest rows of a transcript, or those before a row.
 
     A tool call and its results share a page, and a call without a result gets a placeholder result,
@@ -45,26 +46,22 @@ class TranscriptLoad(Envelope):
     """
 
     session_id: UUID = Field(description="Session to read.")
-    acting_for: Person | None = Field(
-        default=None,
-        description="Who asks; the sessions of others are not found.",
-    )
     limit: Annotated[int, Field(strict=True, ge=1, le=500)] = Field(
         default=100,
-        description="How many rows to show; a page may be longer to keep results with their call.",
+        description="Maximum number of rows; a page may be longer to keep results with their call.",
     )
-    before_seq: BigNumber | None = Field(default=None, description="Only rows below this one.")
+    before_seq: BigNumber | None = Field(default=None, description="Only rows below this place.")
     whole_chain: Flag = Field(
         default=False,
-        description="Whether to go on with the sessions that this one continues.",
+        description="Whether to continue with the sessions that this one continues.",
     )
     cursor: ChainCursor | None = Field(
         default=None,
-        description="`next_cursor` of the page before, of a whole chain; instead of `before_seq`.",
+        description="`next_cursor` of the previous page of a whole chain; instead of `before_seq`.",
     )
     as_stored: Flag = Field(
         default=False,
-        description="Whether to show the rows that are stored and no others.",
+        description="Whether to return stored rows only, without placeholders.",
     )
 
 
@@ -93,60 +90,62 @@ class TranscriptEntry(Record):
     """A row of a transcript as API clients see it."""
 
     seq: BigNumber = Field(description="Place in the transcript.")
-    role: Role = Field(description="Who speaks.")
-    content: Text | None = Field(default=None, description="What was said.")
-    author: Text | None = Field(default=None, description="Person who wrote it.")
+    role: Role = Field(description="Author of the row.")
+    content: Text | None = Field(default=None, description="Text of the row.")
+    author: Text | None = Field(default=None, description="Person who wrote the row.")
     sender_prefix: Text | None = Field(
         default=None,
-        description="`[name]`, for a prompt to put before the content where several people talk.",
+        description="`[name]` to put before the content in a prompt, if several people talk.",
     )
     platform_message_id: PlatformId | None = Field(
         default=None,
         description="The platform's message id.",
     )
-    turn_id: UUID | None = Field(default=None, description="Turn the row belongs to.")
-    tool_calls: ToolCalls | None = Field(default=None, description="Calls the model asked for.")
-    tool_call_id: Text | None = Field(default=None, description="Call this row answers.")
-    tool_name: Text | None = Field(default=None, description="Tool this row is from.")
+    turn_id: UUID | None = Field(default=None, description="Turn of the row.")
+    tool_calls: ToolCalls | None = Field(default=None, description="Tool calls of the model.")
+    tool_call_id: Text | None = Field(
+        default=None, description="Id of the call that this row answers."
+    )
+    tool_name: Text | None = Field(default=None, description="Tool that produced this row.")
     attachments: Attachments = Field(default=(), description="References to files.")
     created_at: Instant = Field(description="When the row was written.")
     session_id: UUID | None = Field(
         default=None,
-        description="Session the row is of; only in a whole chain.",
+        description="Session of the row; only in a whole chain.",
     )
     state: RowState | None = Field(
         default=None,
-        description="Whether its author changed it since: an edited row shows what it says now, "
-        "a deleted one nothing.",
+        description="Whether the author changed the row: an edited row has its current text, a deleted "
+        "row has none.",
     )
     unanswered: Unanswered | None = Field(
         default=None,
-        description="Why the row, a person's, has no answer and is not to be answered any more; "
-        "none where it was answered or still may be.",
+        description="Why the message will not be answered; none if it was answered or can still be "
+        "answered.",
     )
     is_placeholder: Flag = Field(
         default=False,
-        description="Whether no such row is stored: it stands for the result of a call that was "
-        "interrupted, or has not ended, and has the place of the call.",
+        description="Whether the row is not stored: it replaces the result of a call that was "
+        "interrupted or has not ended, and has the place of the call.",
     )
 
 
 class AppendedRow(TranscriptRow):
     """A row to append, with the ids by which a duplicate is recognised."""
 
-    author: Text | None = Field(default=None, description="Person who wrote it.")
+    author: Text | None = Field(default=None, description="Person who wrote the row.")
     platform_message_id: PlatformId | None = Field(
         default=None,
-        description="The platform's message id; one row of a session has it.",
+        description="The platform's message id, unique in the session.",
     )
     message_id: UUID | None = Field(
         default=None,
-        description="Id of the message as it was routed or claimed; one row has it.",
+        description="Id of the routed or claimed message, unique among all rows.",
     )
     attachments: Attachments = Field(default=(), description="References to files.")
     said_at: Instant | None = Field(
         default=None,
-        description="When it was said, if not now; data only, the order is that of the rows.",
+        description="When the message was written, if not now; data only: rows keep their order.",
     )
 
 
@@ -155,7 +154,7 @@ AppendedRows = Annotated[
 ]
 
 
-class TranscriptSearch(Envelope):
+class TranscriptSearch(PersonRequest):
     """Searches the text of rows, both in transcripts and in rows that a summary replaced.
 
     A row matches if it contains every word, regardless of case and accents. `"Words in quotes"`
@@ -164,51 +163,43 @@ class TranscriptSearch(Envelope):
     """
 
     query: Annotated[Text, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)] = Field(
-        description="What to look for."
-    )
-    acting_for: Person | None = Field(
-        default=None,
-        description="Who asks; the sessions of others are not searched.",
+        description="Words to search for."
     )
     session_id: UUID | None = Field(default=None, description="Only rows of this session.")
     agent: Name | None = Field(default=None, description="Only rows of this agent's sessions.")
     limit: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
-        default=20, description="How many rows to show at most."
+        default=20, description="Maximum number of rows."
     )
-    cursor: HitCursor | None = Field(default=None, description="`next_cursor` of the page before.")
+    cursor: HitCursor | None = Field(
+        default=None, description="`next_cursor` of the previous page."
+    )
 
 
 class TranscriptHit(Record):
     """A row that matches a search."""
 
-    session_id: UUID = Field(description="Session it is of.")
-    seq: BigNumber = Field(description="Its place in the transcript.")
+    session_id: UUID = Field(description="Session of the row.")
+    seq: BigNumber = Field(description="Place of the row in the transcript.")
     is_summed_up: Flag = Field(
         default=False,
-        description="Whether a summary stands for it by now, so that it is in the archive.",
+        description="Whether a summary replaced the row, so that it is in the archive.",
     )
-    role: Role = Field(description="Who speaks.")
-    author: Text | None = Field(default=None, description="Person who wrote it.")
-    snippet: Text = Field(description="A piece of it around what was looked for, on one line.")
+    role: Role = Field(description="Author of the row.")
+    author: Text | None = Field(default=None, description="Person who wrote the row.")
+    snippet: Text = Field(description="Excerpt around the first match, on one line.")
     created_at: Instant = Field(description="When the row was written.")
     title: Text | None = Field(default=None, description="Title of the session.")
 
 
-class TranscriptChange(Envelope):
-    """A change of a transcript; a repeated request with the same id gets the first answer."""
-
-    session_id: UUID = Field(description="Session to write to.")
-    acting_for: Person | None = Field(
-        default=None,
-        description="Who wants it; the sessions of others are not found.",
-    )
+class TranscriptChange(SessionChange):
+    """A change of a transcript; a repeated request with the same id gets the first reply."""
 
 
 class TranscriptAppend(TranscriptChange):
     """Appends rows to a transcript."""
 
     rows: Annotated[AppendedRows, Field(min_length=1)] = Field(
-        description="Rows to add, in order; one that is known already is not added again.",
+        description="Rows to append, in order; known rows are not added again.",
     )
 
 
@@ -216,12 +207,12 @@ class TranscriptReplace(TranscriptChange):
     """Replaces a transcript, all or nothing; the archive keeps the old rows."""
 
     expected_version: TranscriptVersion = Field(
-        description="`version` of the reply this was made from; refused as `stale` if it changed.",
+        description="`version` that the rows are based on; refused as `stale` if it has changed.",
     )
     rows: AppendedRows = Field(description="All rows, in order.")
     allow_empty: Flag = Field(
         default=False,
-        description="Whether an empty transcript is meant.",
+        description="Whether to allow an empty transcript.",
     )
 
 
@@ -230,11 +221,11 @@ class TranscriptRewind(TranscriptChange):
 
     turns: Annotated[int, Field(strict=True, ge=1, le=MAX_REWIND_TURNS)] = Field(
         default=1,
-        description="How many turns; more than there are takes back all.",
+        description="Number of turns; a larger number than there are removes all.",
     )
     expected_version: TranscriptVersion | None = Field(
         default=None,
-        description="Refused as `stale` if the transcript is another one by now.",
+        description="`version` of the transcript; refused as `stale` if it has changed.",
     )
 
 
@@ -243,7 +234,7 @@ class TranscriptRetry(TranscriptChange):
 
     expected_version: TranscriptVersion | None = Field(
         default=None,
-        description="Refused as `stale` if the transcript is another one by now.",
+        description="`version` of the transcript; refused as `stale` if it has changed.",
     )
 
 
@@ -255,53 +246,51 @@ class TranscriptCompact(TranscriptChange):
     """
 
     expected_version: TranscriptVersion = Field(
-        description="`version` of the reply the summary was made from; refused as `stale` if "
-        "rows were taken out since.",
+        description="`version` that the summary is based on; refused as `stale` if rows were removed "
+        "since.",
     )
     through_seq: Annotated[int, Field(strict=True, ge=1, le=MAX_INT64)] = Field(
-        description="The last row that is summed up; what follows it must not be its results.",
+        description="Last summarised row; the next row must not be a result of one of its calls.",
     )
     rows: Annotated[AppendedRows, Field(min_length=1)] = Field(
-        description="The summary: fewer rows than it stands for.",
+        description="The summary: fewer rows than it replaces.",
     )
     in_child: Flag = Field(
         default=False,
-        description="Whether to leave the rows where they are and go on in another session, which "
-        "begins with the summary; its id is in the answer. Not while a turn runs.",
+        description="Whether to keep the rows and continue in another session that begins with the "
+        "summary; the reply has its id. Not while a turn runs.",
     )
 
 
-class TranscriptRevisions(Envelope):
+class TranscriptRevisions(PersonRequest):
     """Lists the earlier texts of a row that was edited or deleted, newest first."""
 
     session_id: UUID = Field(description="Session of the row.")
-    acting_for: Person | None = Field(
-        default=None,
-        description="Who asks; the sessions of others are not found.",
-    )
     seq: BigNumber = Field(description="Place of the row.")
     limit: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(
-        default=20, description="How many to show."
+        default=20, description="Maximum number of texts."
     )
-    before: BigNumber | None = Field(default=None, description="`next_before` of the page before.")
+    before: BigNumber | None = Field(
+        default=None, description="`next_before` of the previous page."
+    )
 
 
 class Revision(Record):
     """Text of a row before a change."""
 
-    number: BigNumber = Field(description="Grows with each change.")
-    content: Text | None = Field(default=None, description="What was said.")
+    number: BigNumber = Field(description="Number that grows with each change.")
+    content: Text | None = Field(default=None, description="Text of the row.")
     attachments: Attachments = Field(default=(), description="References to files.")
-    reason: RowState = Field(description="What ended it.")
-    at: Instant = Field(description="When that reached the log.")
+    reason: RowState = Field(description="Change that replaced this text.")
+    at: Instant = Field(description="When that change was stored in the log.")
 
 
 class TranscriptRevisionsReply(ApiReply):
     """Reply to `TranscriptRevisions`."""
 
-    revisions: tuple[Revision, ...] = Field(default=(), description="Newest first.")
+    revisions: tuple[Revision, ...] = Field(default=(), description="Earlier texts, newest first.")
     next_before: BigNumber | None = Field(
-        default=None, description="`before` of the next page; none when there is no more."
+        default=None, description="`before` of the next page; none on the last page."
     )
 
 
@@ -310,27 +299,27 @@ class PlacedRow(Record):
 
     seq: BigNumber | None = Field(
         default=None,
-        description="Its place; none while it waits for its turn, or when it was taken out.",
+        description="Place of the row; none while its message is pending, or if it was removed.",
     )
-    is_repeat: Flag = Field(default=False, description="Whether it was known already.")
+    is_repeat: Flag = Field(default=False, description="Whether the row was known already.")
 
 
 class TranscriptReply(ApiReply):
     """Reply to `TranscriptLoad`."""
 
-    session_id: UUID | None = Field(default=None, description="Session the rows are of.")
+    session_id: UUID | None = Field(default=None, description="Session of the rows.")
     rows: tuple[TranscriptEntry, ...] = Field(default=(), description="Rows, oldest first.")
     next_before_seq: BigNumber | None = Field(
         default=None,
-        description="`before_seq` of the page before this one; none when there is no more.",
+        description="`before_seq` of the next, older page; none on the last page.",
     )
     next_cursor: ChainCursor | None = Field(
         default=None,
-        description="The same for a whole chain, as `cursor`; none when there is no more.",
+        description="`cursor` of the next page of a whole chain; none on the last page.",
     )
     version: TranscriptVersion | None = Field(
         default=None,
-        description="For `expected_version` of a change that is made from these rows.",
+        description="Value for `expected_version` of a change that is based on these rows.",
     )
 
 
@@ -338,28 +327,28 @@ class TranscriptHits(ApiReply):
     """Reply to `TranscriptSearch`."""
 
     hits: tuple[TranscriptHit, ...] = Field(
-        default=(), description="What was found, the best first; of what is alike, the newest."
+        default=(), description="Matching rows, best first; of equal matches the newest first."
     )
     next_cursor: HitCursor | None = Field(
-        default=None, description="`cursor` of the next page; none when there is no more."
+        default=None, description="`cursor` of the next page; none on the last page."
     )
 
 
 class TranscriptChanged(ApiReply):
     """Reply to a change of a transcript."""
 
-    session_id: UUID | None = Field(default=None, description="Session that was changed.")
-    version: TranscriptVersion | None = Field(default=None, description="Version afterwards.")
+    session_id: UUID | None = Field(default=None, description="Changed session.")
+    version: TranscriptVersion | None = Field(default=None, description="Version after the change.")
     placed: Annotated[tuple[PlacedRow, ...], Field(max_length=MAX_TRANSCRIPT_ROWS)] = Field(
         default=(),
-        description="Where the rows of the request are, in their order.",
+        description="Places of the rows of the request, in order.",
     )
-    removed_rows: Number = Field(default=0, description="How many rows were taken out.")
+    removed_rows: Number = Field(default=0, description="Number of removed rows.")
     undone_text: Text | None = Field(
         default=None,
-        description="What people had said in the first turn that was taken back.",
+        description="Text of the people's messages in the first removed turn.",
     )
     turn_id: UUID | None = Field(
         default=None,
-        description="Turn that answers it once more; none where a stream agent does.",
+        description="Turn that answers the messages again; none for a stream agent.",
     )

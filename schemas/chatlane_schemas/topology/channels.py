@@ -1,5 +1,6 @@
 """List all channels in one table, from which AsyncAPI and JSON Schema are generated."""
 
+import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -106,10 +107,10 @@ class Channel:
     stream: StreamName | None = None
 
 
-def _request(
-    noun: str, verb: str, message: type[Envelope], reply: type[Envelope], description: str
-) -> Channel:
-    """Return the channel of a request to the session API."""
+def _request(message: type[Envelope], reply: type[Envelope], description: str) -> Channel:
+    """Return the channel of a request to the session API: `SessionGet` is `session.get`."""
+    noun, verb = re.findall("[A-Z][a-z]+", message.__name__)
+    noun, verb = noun.lower(), verb.lower()
     return Channel(
         name=f"{noun}{verb.title()}",
         address=subjects.filled(subjects.API, noun=noun, verb=verb),
@@ -147,78 +148,42 @@ def _session_event(verb: str, message: type[Envelope], description: str) -> Chan
 
 
 REQUESTS: Final[tuple[Channel, ...]] = (
-    _request("session", "get", SessionGet, SessionReply, "Shows one session."),
-    _request("session", "peek", SessionPeek, SessionReply, "Shows the session of a key."),
-    _request("session", "list", SessionList, SessionListReply, "Lists sessions."),
-    _request("session", "count", SessionCount, SessionCountReply, "Counts sessions."),
-    _request("session", "archive", SessionArchive, SessionReply, "Puts a session away in lists."),
-    _request("session", "find", SessionFind, SessionListReply, "Finds sessions by title."),
-    _request("session", "create", SessionCreate, SessionReply, "Opens a session."),
-    _request("session", "submit", SessionSubmit, SessionReply, "Says something in a session."),
-    _request("session", "remove", SessionRemove, SessionReply, "Deletes a session."),
-    _request("session", "prune", SessionPrune, SessionSweepReply, "Ends forgotten sessions."),
-    _request(
-        "session", "cleanup", SessionCleanup, SessionSweepReply, "Deletes sessions of an origin."
-    ),
-    _request("session", "update", SessionUpdate, SessionReply, "Sets directory, model, config."),
-    _request("session", "title", SessionTitle, SessionReply, "Gives a session a title."),
-    _request("session", "end", SessionEnd, SessionReply, "Ends a session."),
-    _request("session", "reopen", SessionReopen, SessionReply, "Takes the end of one back."),
-    _request("session", "reset", SessionReset, SessionReply, "Opens the next session of a lane."),
-    _request("session", "switch", SessionSwitch, SessionReply, "Leads a lane to another session."),
-    _request("session", "fork", SessionFork, SessionReply, "Opens a copy of a session."),
-    _request("session", "suspend", SessionSuspend, SessionReply, "Gives a session up."),
-    _request("session", "mark", SessionMark, SessionReply, "Says that one was interrupted."),
-    _request("session", "unmark", SessionUnmark, SessionReply, "Takes that mark away."),
-    _request("session", "hold", SessionHold, SessionReply, "Keeps one from timed resets."),
-    _request("session", "release", SessionRelease, SessionReply, "Ends a hold."),
-    _request("session", "override", SessionOverride, SessionReply, "Sets which model answers."),
-    _request("session", "note", SessionNote, SessionReply, "Leaves a note for the next one."),
-    _request("session", "rounds", SessionRounds, SessionRoundsReply, "Counts rounds."),
-    _request(
-        "session", "stop", SessionStop, StopReply, "Ends the running turn and drops what waits."
-    ),
-    _request("turn", "cancel", TurnCancel, StopReply, "Ends a turn."),
-    _request(
-        "transcript",
-        "load",
-        TranscriptLoad,
-        TranscriptReply,
-        "Shows rows of a transcript, the newest page first.",
-    ),
-    _request(
-        "transcript",
-        "revisions",
-        TranscriptRevisions,
-        TranscriptRevisionsReply,
-        "Shows what a row said before it was edited or deleted.",
-    ),
-    _request(
-        "transcript",
-        "search",
-        TranscriptSearch,
-        TranscriptHits,
-        "Finds rows of transcripts by what they say.",
-    ),
-    _request(
-        "transcript", "append", TranscriptAppend, TranscriptChanged, "Adds rows to a transcript."
-    ),
-    _request(
-        "transcript", "replace", TranscriptReplace, TranscriptChanged, "Writes a transcript anew."
-    ),
-    _request(
-        "transcript",
-        "compact",
-        TranscriptCompact,
-        TranscriptChanged,
-        "Puts a summary in the place of the oldest rows.",
-    ),
-    _request(
-        "transcript", "rewind", TranscriptRewind, TranscriptChanged, "Takes back the last turns."
-    ),
-    _request(
-        "transcript", "retry", TranscriptRetry, TranscriptChanged, "Runs the last turn once more."
-    ),
+    _request(SessionGet, SessionReply, "Returns one session."),
+    _request(SessionPeek, SessionReply, "Returns the current session of a key."),
+    _request(SessionList, SessionListReply, "Lists sessions."),
+    _request(SessionCount, SessionCountReply, "Counts sessions."),
+    _request(SessionArchive, SessionReply, "Archives a session or restores it."),
+    _request(SessionFind, SessionListReply, "Finds sessions by title."),
+    _request(SessionCreate, SessionReply, "Opens a session."),
+    _request(SessionSubmit, SessionReply, "Submits a message to a session."),
+    _request(SessionRemove, SessionReply, "Deletes a session."),
+    _request(SessionPrune, SessionSweepReply, "Ends inactive sessions."),
+    _request(SessionCleanup, SessionSweepReply, "Deletes sessions of an origin."),
+    _request(SessionUpdate, SessionReply, "Sets directory, model and config of a session."),
+    _request(SessionTitle, SessionReply, "Sets the title of a session."),
+    _request(SessionEnd, SessionReply, "Ends a session."),
+    _request(SessionReopen, SessionReply, "Reopens a session."),
+    _request(SessionReset, SessionReply, "Opens the next session of a lane."),
+    _request(SessionSwitch, SessionReply, "Points a lane to another session."),
+    _request(SessionFork, SessionReply, "Opens a copy of a session."),
+    _request(SessionSuspend, SessionReply, "Suspends a session."),
+    _request(SessionMark, SessionReply, "Marks a session as interrupted."),
+    _request(SessionUnmark, SessionReply, "Removes the interruption mark of a session."),
+    _request(SessionHold, SessionReply, "Protects a session from timed resets."),
+    _request(SessionRelease, SessionReply, "Ends a hold of a session."),
+    _request(SessionOverride, SessionReply, "Sets the model override of a session."),
+    _request(SessionNote, SessionReply, "Leaves a note for the next session."),
+    _request(SessionRounds, SessionRoundsReply, "Counts the rounds of a session."),
+    _request(SessionStop, StopReply, "Stops the running turn and drops pending messages."),
+    _request(TurnCancel, StopReply, "Ends a turn."),
+    _request(TranscriptLoad, TranscriptReply, "Returns transcript rows, newest page first."),
+    _request(TranscriptRevisions, TranscriptRevisionsReply, "Lists earlier texts of a row."),
+    _request(TranscriptSearch, TranscriptHits, "Searches the text of transcript rows."),
+    _request(TranscriptAppend, TranscriptChanged, "Appends rows to a transcript."),
+    _request(TranscriptReplace, TranscriptChanged, "Replaces a transcript."),
+    _request(TranscriptCompact, TranscriptChanged, "Replaces the oldest rows with a summary."),
+    _request(TranscriptRewind, TranscriptChanged, "Removes the last turns."),
+    _request(TranscriptRetry, TranscriptChanged, "Runs the last turn again."),
 )
 """The requests about sessions and transcripts, in the form that operators use."""
 
@@ -229,7 +194,7 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         direction="receive",
         message=InboundEvent,
         stream=StreamName.INBOUND,
-        description="What happened in a chat, from its adapter; one publish in flight per chat.",
+        description="Events of a chat from its adapter; one publish in flight per chat.",
     ),
     Channel(
         name="routed",
@@ -248,11 +213,14 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         description="Turns to claim by the workers of a turn agent.",
     ),
     _turn_request(
-        "claim", ClaimRequest, ClaimReply, "Takes a turn: its messages, a lease and a token."
+        "claim",
+        ClaimRequest,
+        ClaimReply,
+        "Claims a turn; returns its messages, a lease and a token.",
     ),
-    _turn_request("renew", RenewRequest, RenewReply, "Keeps a claimed turn for another lease."),
+    _turn_request("renew", RenewRequest, RenewReply, "Renews the lease of a claimed turn."),
     _turn_request(
-        "take", TurnTake, TakeReply, "Takes in what came while a claimed turn runs, to steer it."
+        "take", TurnTake, TakeReply, "Takes new messages into a running turn, to steer it."
     ),
     Channel(
         name="result",
@@ -267,14 +235,14 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         address=subjects.DELTA,
         direction=None,
         message=TurnDelta,
-        description="Pieces of an answer while it is written, from a worker to who watches.",
+        description="Parts of an answer during its generation, from a worker to its subscribers.",
     ),
     Channel(
         name="control",
         address=subjects.CONTROL,
         direction="send",
         message=TurnControl,
-        description="What a worker is told of its turn at once: to end it, or to take something in.",
+        description="Control messages to the worker of a running turn: end it, or take messages in.",
     ),
     Channel(
         name="outbound",
@@ -282,27 +250,27 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         direction="send",
         message=OutboundMessage,
         stream=StreamName.OUTBOUND,
-        description="What to say to a chat, for the adapter of its account.",
+        description="Messages to send to a chat, for the adapter of its account.",
     ),
-    _session_event("started", SessionStarted, "A conversation was opened."),
-    _session_event("updated", SessionUpdated, "A conversation has changed; look again."),
-    _session_event("ending", SessionEnding, "A conversation will be closed by time."),
+    _session_event("started", SessionStarted, "A session was opened."),
+    _session_event("updated", SessionUpdated, "A session has changed; read it again."),
+    _session_event("ending", SessionEnding, "A session will be ended by a timed reset."),
     Channel(
         name="endingOfAgent",
         address=subjects.ENDING,
         direction="send",
         message=SessionEnding,
         stream=StreamName.EVENTS,
-        description="A conversation of the agent will be closed by time; for its workers.",
+        description="A session of the agent will be ended by a timed reset; for its workers.",
     ),
-    _session_event("ended", SessionEnded, "A conversation was closed."),
+    _session_event("ended", SessionEnded, "A session was ended."),
     Channel(
         name="dead",
         address=subjects.DEAD,
         direction="send",
         message=DeadLetter,
         stream=StreamName.DEAD,
-        description="Messages that were set aside, with the reason; never their content.",
+        description="Dead letters with the reason; never their content.",
     ),
     *REQUESTS,
 )
@@ -315,7 +283,7 @@ def requests_of_agent() -> tuple[Channel, ...]:
             channel,
             name=f"{channel.name}OfAgent",
             address=f"{channel.address}.{{agent}}",
-            description=f"{channel.description[:-1]}, if it is of the agent.",
+            description=f"{channel.description[:-1]}, for a session of the agent.",
         )
         for channel in REQUESTS
         if "session_id" in channel.message.model_fields

@@ -38,8 +38,8 @@ _PARAMETERS: Final = {
     "slot": "Last 32 bits of the session id, modulo the number of slots.",
     "session": "Session id.",
     "turn": "Turn id.",
-    "principal": "Name the permissions of the connection let it ask under.",
-    "stage": "Where the message was set aside.",
+    "principal": "Name that the permissions of the connection allow in requests.",
+    "stage": "Stage that rejected the message.",
 }
 
 
@@ -98,7 +98,7 @@ def _channel(channel: Channel) -> Document:
 def _reply_channel(channel: Channel) -> Document:
     return {
         "address": None,
-        "description": f"Answers to `{channel.name}`, on the reply subject of the request.",
+        "description": f"Replies to `{channel.name}`, on the reply subject of the request.",
         "messages": _named(*channel.replies),
     }
 
