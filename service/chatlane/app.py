@@ -69,7 +69,7 @@ from chatlane.reconciliation.stream_contents import StreamContents
 from chatlane.reconciliation.stream_gap_repair import LostMessages
 from chatlane.reconciliation.topology_drift import DriftWatch
 from chatlane.search.indexer import SearchFilling
-from chatlane.store.addressing import dedupe_partitions
+from chatlane.store.addressing import dedupe_marks
 from chatlane.store.audit import ReadNotes
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.logs import partitions
@@ -349,7 +349,7 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> datetim
         async with app.store.transaction() as connection:
             await partitions.ensure(connection, log, app.settings.router.partitions)
     async with app.store.transaction() as connection:
-        await dedupe_partitions.create(connection, SEEN_AHEAD)
+        await dedupe_marks.create_partitions(connection, SEEN_AHEAD)
     return (await jetstream.get_stream(LOG_STREAMS["inbound"])).told_at
 
 

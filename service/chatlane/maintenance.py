@@ -10,7 +10,7 @@ from chatlane.domain.log import REPLAY_WINDOW
 from chatlane.jobs import Job, attempt
 from chatlane.nats.tasks import run_together
 from chatlane.store import admission, api_requests, bots, dead_letter_shares, dead_letters
-from chatlane.store.addressing import dedupe_partitions
+from chatlane.store.addressing import dedupe_marks
 from chatlane.store.conversations import session_summaries
 from chatlane.store.history import edits
 from chatlane.store.logs import routers
@@ -88,7 +88,7 @@ class TableMaintenance:
     async def create_seen_days(self) -> int:
         """Create the dedupe partitions of the coming days; also needed before the first batch."""
         async with self._transaction() as connection:
-            return await dedupe_partitions.create(connection, SEEN_AHEAD)
+            return await dedupe_marks.create_partitions(connection, SEEN_AHEAD)
 
     async def drop_seen_days(self) -> int:
         """Drop the dedupe partitions that no duplicate can reach, one per transaction."""
@@ -99,7 +99,7 @@ class TableMaintenance:
 
     async def _drop_seen_day(self) -> bool:
         async with self._transaction() as connection:
-            return await dedupe_partitions.drop_oldest(connection, self._seen_kept)
+            return await dedupe_marks.drop_oldest_partition(connection, self._seen_kept)
 
     async def forget_early_edits(self) -> None:
         """Delete edits whose messages can no longer arrive; their marks are gone by then."""

@@ -24,7 +24,7 @@ RETENTION = {
     "dead_letters.EXPIRE_LATE_SQL",
     "migrations.APPLIED_VERSIONS_SQL",
     "edits.EXPIRE_EARLY_SQL",
-    "dedupe_partitions.DROP_SEEN_DAY_SQL",
+    "dedupe_marks.DROP_SEEN_DAY_SQL",
 }
 # What `chatlane people` and `chatlane admin retain` run: whole modules, and some of others.
 PEOPLE = (

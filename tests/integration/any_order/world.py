@@ -19,7 +19,7 @@ from chatlane.nats.topology import LOG_STREAMS, stream_config
 from chatlane.postgres.pool import Store, open_store
 from chatlane.reconciliation.backlogs import Backlog
 from chatlane.store import api_requests
-from chatlane.store.addressing import dedupe_partitions
+from chatlane.store.addressing import dedupe_marks
 from chatlane.store.conversations import timed_resets
 from chatlane.store.logs import partitions
 from chatlane_schemas.topology.streams import declared_durables, declared_streams
@@ -268,4 +268,4 @@ async def prepare(connection: "PoolConnectionProxy") -> None:
     for log in LOGS:
         await partitions.ensure(connection, log, PARTITIONS)
     await connection.execute(_SET_GENERATION, GENERATION)
-    await dedupe_partitions.create(connection, timedelta(days=3))
+    await dedupe_marks.create_partitions(connection, timedelta(days=3))

@@ -22,7 +22,7 @@ from chatlane.observability.logs import configure_logging
 from chatlane.postgres import blockers
 from chatlane.postgres.blockers import Blocker
 from chatlane.postgres.pool import Store, open_store
-from chatlane.store.addressing import dedupe_partitions
+from chatlane.store.addressing import dedupe_marks
 from chatlane.store.logs import partitions
 from tests.support.eventually import eventually
 from tests.support.logs import restored_logging
@@ -159,7 +159,7 @@ async def running(store: Store) -> AsyncIterator[Router]:
 async def store(database_url: str) -> AsyncIterator[Store]:
     async with open_store(database_url) as opened:
         async with opened.transaction() as connection:
-            await dedupe_partitions.create(connection, timedelta(days=3))
+            await dedupe_marks.create_partitions(connection, timedelta(days=3))
         yield opened
 
 
@@ -231,7 +231,7 @@ async def test_a_day_without_a_table_for_its_marks_costs_no_message(
     router.hear("1", "a")
     await eventually(lambda: len(tries) > 5)
     async with router.kernel.store.transaction() as connection:
-        await dedupe_partitions.create(connection, timedelta(days=3))
+        await dedupe_marks.create_partitions(connection, timedelta(days=3))
     await router.has_routed("a")
     assert await router.kernel.dead() == []
 

@@ -9,7 +9,7 @@ from asyncpg import InvalidParameterValueError
 from chatlane.domain.effects import SeenRow
 from chatlane.errors import StoreUnavailableError
 from chatlane.postgres.pool import Store
-from chatlane.store.addressing import dedupe_marks, dedupe_partitions
+from chatlane.store.addressing import dedupe_marks
 
 pytestmark = pytest.mark.integration
 
@@ -18,12 +18,12 @@ AHEAD = timedelta(days=3)
 
 async def create(store: Store, ahead: timedelta = AHEAD) -> int:
     async with store.transaction() as connection:
-        return await dedupe_partitions.create(connection, ahead)
+        return await dedupe_marks.create_partitions(connection, ahead)
 
 
 async def drop(store: Store, kept: timedelta) -> bool:
     async with store.transaction() as connection:
-        return await dedupe_partitions.drop_oldest(connection, kept)
+        return await dedupe_marks.drop_oldest_partition(connection, kept)
 
 
 async def days(store: Store) -> list[str]:

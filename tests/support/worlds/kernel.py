@@ -34,7 +34,7 @@ from chatlane.observability.metrics import Metrics
 from chatlane.outbox.relay import OutboxWriter
 from chatlane.postgres.pool import Store, open_store
 from chatlane.requests.change_service import ChangeService
-from chatlane.store.addressing import dedupe_partitions
+from chatlane.store.addressing import dedupe_marks
 from chatlane.turns.claims import ClaimService
 from chatlane.turns.leases import Deadlines
 from chatlane_schemas.codec import decode, encode
@@ -588,5 +588,5 @@ async def open_kernel(dsn: str, declared: Catalog | None = None) -> AsyncIterato
     """Open a kernel on a migrated database, with the rights of a router."""
     async with open_store(dsn) as owner, open_store(await login_of(dsn)) as store:
         async with store.transaction() as connection:
-            await dedupe_partitions.create(connection, timedelta(days=3))
+            await dedupe_marks.create_partitions(connection, timedelta(days=3))
         yield Kernel(store, declared or catalog(), owner)

@@ -76,7 +76,8 @@ class SessionReads:
     async def find(self, session_id: UUID, person: Person | None = None) -> SessionView | None:
         """Return a session; None if it does not exist, or a named person does not own it."""
         async with self._store.transaction() as connection:
-            return await _visible(connection, person, FIND_VIEW_SQL, session_id)
+            row = await connection.fetchrow(FIND_VIEW_SQL, session_id)
+            return await _visible(connection, row, person)
 
     _COUNT_ROUNDS: Final[LiteralString] = """
         -- session_reads.count_rounds: how often a user message of a session was answered
@@ -93,7 +94,8 @@ class SessionReads:
     ) -> int | None:
         """Return the complete rounds of a session; None if it does not exist or is not the person's."""
         async with self._store.transaction() as connection:
-            if await _visible(connection, person, FIND_VIEW_SQL, session_id) is None:
+            row = await connection.fetchrow(FIND_VIEW_SQL, session_id)
+            if await _visible(connection, row, person) is None:
                 return None
             rounds: int = await connection.fetchval(self._COUNT_ROUNDS, session_id, since)
         return rounds
@@ -123,7 +125,8 @@ class SessionReads:
     ) -> SessionView | None:
         """Return the session a key leads to, if it is the person's; never creates one."""
         async with self._store.transaction() as connection:
-            return await _visible(connection, person, self._FIND_BY_KEY, session_key)
+            row = await connection.fetchrow(self._FIND_BY_KEY, session_key)
+            return await _visible(connection, row, person)
 
     _FIND_BY_TITLE: Final[LiteralString] = f"""
         -- session_reads.find_by_title: the newest of the sessions with a title
@@ -264,10 +267,9 @@ def _lead(wanted: SessionFilter) -> _Lead:
 
 
 async def _visible(
-    connection: Connection, person: Person | None, sql: LiteralString, argument: object
+    connection: Connection, row: asyncpg.Record | None, person: Person | None
 ) -> SessionView | None:
-    """Return the session that a statement finds, unless a named person does not own it."""
-    row = await connection.fetchrow(sql, argument)
+    """Return the view of a session, unless a named person does not own it."""
     if row is None:
         return None
     owners = await identities.find_owners(connection, person)
