@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatlane_devkit.judge.history import LogEntry
-from chatlane_devkit.judge.run_checks import problems
+from chatlane_devkit.judge.verdict import Run, judge
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer, open_nats
 from tests.support.backups.stream_backup import back_up, restore
@@ -79,7 +79,7 @@ async def test_a_server_restored_from_a_copy_repeats_nothing(
         lost = [its for its in scene.users.sent if its not in kept]
         assert lost == said[len(said) // 2 :]
         log = [*history.log, *(LogEntry(its.envelope_id) for its in lost)]
-        found = problems(replace(history, log=log, routed=(), outbound=()))
+        found = judge(Run(replace(history, log=log, routed=(), outbound=()))).problems
         assert [line for line in found if not _tells_of_a_lost_stream(line)] == []
 
 
@@ -116,7 +116,7 @@ async def test_streams_restored_from_backups_under_a_router_repeat_nothing(
         gone = [its.envelope_id for its in said[len(said) // 2 :]]
         assert not set(gone) & set(history.stored_ids)
         log = [*history.log, *map(LogEntry, gone)]
-        found = problems(replace(history, log=log, routed=(), outbound=()))
+        found = judge(Run(replace(history, log=log, routed=(), outbound=()))).problems
         assert [line for line in found if not _tells_of_a_lost_stream(line)] == []
         scene.require_running()
 

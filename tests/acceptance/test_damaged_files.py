@@ -13,7 +13,7 @@ import pytest
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.jetstream import JetStream
 from chatlane_devkit.judge.history import LogEntry
-from chatlane_devkit.judge.run_checks import problems
+from chatlane_devkit.judge.verdict import Run, judge
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import NatsServer
 from chatlane_devkit.servers.processes import ServerStartError
@@ -188,7 +188,7 @@ async def test_what_a_lone_server_loses_of_what_was_dealt_with_is_told_and_repea
         assert lost
         assert {its.envelope_id for its in scene.users.sent} - set(history.stored_ids) == lost
         known = replace(history, log=[*history.log, *map(LogEntry, lost)], routed=(), outbound=())
-        found = [line for line in problems(known) if not _tells_of_what_is_lost(line)]
+        found = [line for line in judge(Run(known)).problems if not _tells_of_what_is_lost(line)]
         assert found == []
         scene.require_running()
 

@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 
 from chatlane.failpoints import RouterPoint, WorkerPoint
-from chatlane_devkit.judge.run_checks import problems, unwatched
+from chatlane_devkit.judge.verdict import Run, judge, unwatched
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
 from tests.support.service.event_log import EventLog
@@ -133,7 +133,7 @@ async def open_freezes(
             yield Freezes(scene, Random(seed), EventLog(path, "test"))  # noqa: S311 # a seed
         await scene.recorder.until_settled(scene.users, scene.patience)
         history = await scene.watched_history(path)
-        found = [*unwatched(history), *problems(history)]
+        found = [*unwatched(history), *judge(Run(history)).problems]
         assert not found, "\n".join(found)
 
 

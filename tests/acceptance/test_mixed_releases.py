@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from chatlane.postgres.migrations import known_versions
-from chatlane_devkit.judge.run_checks import problems
+from chatlane_devkit.judge.verdict import Run, judge
 from tests.acceptance.conftest import Tell
 from tests.support.servers.databases import grant_rights
 from tests.support.servers.migrations import apply_each
@@ -207,7 +207,7 @@ async def _verify(stage: Stage) -> None:
     await scene.recorder.until_settled(scene.users)
     assert scene.service.event_log is not None
     spells = read_event_log(scene.service.event_log).spells
-    found = problems(replace(await scene.recorder.history(scene.users), spells=spells))
+    found = judge(Run(replace(await scene.recorder.history(scene.users), spells=spells))).problems
     assert not found, "\n".join(found)
     assert await _answers(scene) > Counter({"old": ANSWERS, "new": ANSWERS})
 

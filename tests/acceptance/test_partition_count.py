@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from chatlane_devkit.judge.run_checks import problems
+from chatlane_devkit.judge.verdict import Run, judge
 from tests.support.eventually import eventually
 from tests.support.service.processes import Process
 from tests.support.service.scene import Scene, open_scene
@@ -99,4 +99,4 @@ async def test_a_router_refuses_another_number_and_operators_move_to_it(
             log=[*before.log, *after.log],
             results=[*before.results, *after.results],
         )
-        assert problems(history) == []
+        assert judge(Run(history)).problems == []

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from chatlane_devkit.judge.history import History, LogEntry, Sent
-from chatlane_devkit.judge.run_checks import problems
+from chatlane_devkit.judge.verdict import Run, judge
 from tests.acceptance.conftest import Tell
 from tests.support.backups.restore_drill import PATIENCE, Drill, open_drill
 from tests.support.eventually import eventually
@@ -201,7 +201,7 @@ def _found(history: History) -> list[str]:
     """
     numbers = {row.id: row.seq for row in history.rows if row.role == "user"}
     routed = [replace(it, number=numbers.get(it.id, it.number)) for it in history.routed]
-    found = problems(replace(history, routed=routed))
+    found = judge(Run(replace(history, routed=routed))).problems
     # Where a stream lost its end, what was on it is not asked of it.
     return [line for line in found if history.routed or "was never published" not in line]
 

@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 import pytest
 
-from chatlane_devkit.judge.run_checks import problems
+from chatlane_devkit.judge.verdict import Run, judge
 from chatlane_devkit.servers.binaries import (
     postgres_programs,
     server_directory,
@@ -122,4 +122,4 @@ async def test_a_standby_that_is_behind_takes_over_and_every_message_is_answered
         assert "database_regressed" in told["complaints"]
         scene.require_running()
         history = await scene.recorder.history(scene.users)
-        tell("\n".join(problems(history)) or "nothing was wrong")
+        tell("\n".join(judge(Run(history)).problems) or "nothing was wrong")

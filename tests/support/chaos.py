@@ -18,7 +18,7 @@ import asyncpg
 
 from chatlane.failpoints import RouterPoint, WorkerPoint
 from chatlane_devkit.judge.history import LogEntry
-from chatlane_devkit.judge.run_checks import LONGEST_WAIT, problems, unwatched
+from chatlane_devkit.judge.verdict import LONGEST_WAIT, Run, judge, unwatched
 from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
 from tests.support.eventually import eventually
 from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis
@@ -299,6 +299,6 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
             *found,
             *unwatched(history),
             *(f"ended: {name} ended by itself, exit code {code}" for name, code in nemesis.ended),
-            *problems(history, longest_wait=plan.longest_wait),
+            *judge(Run(history, longest_wait=plan.longest_wait)).problems,
         ),
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chatlane_devkit.judge.feed_checks import Said
 from chatlane_devkit.judge.history import History, Session
-from chatlane_devkit.judge.verdict import Said, Verdict
+from chatlane_devkit.judge.verdict import Verdict
 from chatlane_devkit.scenario.feed import Publication
 
 _CHAT_ROWS = range(6, 15)

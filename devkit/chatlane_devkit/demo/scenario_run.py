@@ -20,7 +20,7 @@ from chatlane_devkit.demo.console import ConsoleOutput, PlayProgress
 from chatlane_devkit.demo.observer import Observer, read_dead_notices, read_log
 from chatlane_devkit.demo.player import Player, Score
 from chatlane_devkit.judge.history import History
-from chatlane_devkit.judge.verdict import Verdict, judge
+from chatlane_devkit.judge.verdict import Run, Verdict, judge
 from chatlane_devkit.scenario.feed import Publication, Step, publications
 from chatlane_devkit.servers.conditions import until
 
@@ -127,7 +127,7 @@ class ScenarioRun:
 
     def judged(self, stage: Stage, history: History) -> Verdict:
         """Return the verdict."""
-        return judge(self._feed, history, idle_after(stage.settings))
+        return judge(Run(history, self._feed, idle_after(stage.settings)))
 
     def show(self, history: History, verdict: Verdict, report: Path) -> None:
         """Show the outcome and write the report."""

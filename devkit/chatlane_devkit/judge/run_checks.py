@@ -1,19 +1,15 @@
-"""Judge a run from outside: input, database, streams, and deliveries to chats.
+"""Compare a run with the messages that its users sent: input, database, turns and workers.
 
 It knows the guarantees and none of the router's rules. Every problem is one line that begins with
 the kind of damage, so that a test can show that each kind is detected.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
-from typing import Final
 
 from chatlane_devkit.judge.delivery_checks import (
-    left_over_problems,
     log_problems,
-    numbering_problems,
 )
 from chatlane_devkit.judge.history import (
     History,
@@ -29,64 +25,13 @@ from chatlane_devkit.judge.history import (
     stream_sessions,
     users,
 )
-from chatlane_devkit.judge.stream_checks import stream_problems
 
 # A worker whose lease has expired stops as soon as its event loop runs.
 _TOLD_LATE_SECONDS = 0.25
-# A notification is repeated after 3 s, then after 10 s, then after 30 s, if it was lost.
-LONGEST_WAIT: Final = timedelta(seconds=50)
 
 
-def problems(
-    history: History, *, dead: Iterable[str] = (), longest_wait: timedelta = LONGEST_WAIT
-) -> list[str]:
-    """Return all problems of a run.
-
-    Args:
-        history: Recorded until all sent messages were answered.
-        dead: Reasons of the expected dead letters.
-        longest_wait: Longest permitted wait for an answer.
-    """
-    return [
-        *_log_problems(history),
-        *_session_problems(history),
-        *_counter_problems(history),
-        *_transcript_problems(history),
-        *_turn_problems(history),
-        *_result_problems(history),
-        *_turn_order_problems(history),
-        *_stream_answer_problems(history),
-        *stream_problems(history),
-        *_dead_problems(history, dead),
-        *([f"deadlocks: {history.deadlocks}"] if history.deadlocks else []),
-        *_spell_problems(history.spells),
-        *_work_problems(history),
-        *_wait_problems(history.waits, longest_wait.total_seconds()),
-        *left_over_problems(history.left_over),
-    ]
-
-
-def unwatched(history: History) -> list[str]:
-    """Return the parts of a history that are empty, so that their rules had nothing to check.
-
-    For runs in which every part is observed.
-    """
-    watched: dict[str, Collection[object]] = {
-        "was sent": history.sent,
-        "the logs hold": history.log,
-        "was published to stream agents": history.routed,
-        "was published to chats": history.outbound,
-        "chats received": history.received,
-        "workers worked on": history.spells,
-        "subscribers were given": history.handed,
-        "workers answered": history.results,
-        "sessions began": history.started,
-        "people waited for": history.waits,
-    }
-    return [f"unwatched: nobody tells what {what}" for what, items in watched.items() if not items]
-
-
-def _log_problems(history: History) -> Iterator[str]:
+def sent_log_problems(history: History) -> Iterator[str]:
+    """Require each acknowledged message once in the log, in the order of its chat."""
     place = {envelope_id: n for n, envelope_id in enumerate(history.stored_ids)}
     yield from log_problems(history.log, (sent.envelope_id for sent in history.sent))
     for key, of_chat in grouped(firsts(history.sent), lambda sent: sent.key).items():
@@ -95,7 +40,8 @@ def _log_problems(history: History) -> Iterator[str]:
             yield f"inverted: the log has the messages of {key} in another order"
 
 
-def _session_problems(history: History) -> Iterator[str]:
+def session_problems(history: History) -> Iterator[str]:
+    """Require one open session per chat, with the right agent, announced once."""
     agents = {sent.key: sent.agent for sent in history.sent}
     found = Counter(session.key for session in history.sessions)
     yield from (f"lost: no session for {key}" for key in sorted(agents.keys() - found.keys()))
@@ -112,7 +58,7 @@ def _session_problems(history: History) -> Iterator[str]:
             yield f"doubled or lost: the beginning of {it.key} was told {announced[it.id]} times"
 
 
-def _counter_problems(history: History) -> Iterator[str]:
+def counter_problems(history: History) -> Iterator[str]:
     """Compare the counters of sessions with the rows."""
     rows = Counter(row.session_id for row in history.rows)
     received = Counter(it.session_id for it in history.received)
@@ -123,10 +69,10 @@ def _counter_problems(history: History) -> Iterator[str]:
             yield f"counted: {it.key} was told {received[it.id]} times, next {it.next_out_seq}"
 
 
-def _transcript_problems(history: History) -> Iterator[str]:
+def transcript_problems(history: History) -> Iterator[str]:
+    """Require each message once in the transcript of its session, in order."""
     keys = {session.id: session.key for session in history.sessions}
     by_session = grouped(history.rows, lambda row: row.session_id)
-    yield from numbering_problems(history.rows, keys)
     placed = grouped(users(history.rows), lambda row: row.message_id)
     messages = {sent.message_id: sent for sent in history.sent}
     for message_id, sent in messages.items():
@@ -152,7 +98,8 @@ def _placing_problems(sent: Sent, rows: Sequence[Row], keys: Mapping[str, str]) 
             yield f"changed: {sent.message_id} is {row.state}"
 
 
-def _turn_problems(history: History) -> Iterator[str]:
+def turn_problems(history: History) -> Iterator[str]:
+    """Require that each turn is done, with one answer to its messages."""
     by_turn = _by_turn(history)
     for turn in history.turns:
         rows = by_turn.get(turn.id, [])
@@ -192,7 +139,7 @@ def _answer_problems(turn: Turn, rows: Sequence[Row]) -> Iterator[str]:
             yield f"changed: turn {turn.id} was asked {user_texts} and answers {row.text!r}"
 
 
-def _result_problems(history: History) -> Iterator[str]:
+def result_problems(history: History) -> Iterator[str]:
     """Find turns that a worker ended after it had lost them."""
     results = {it.id: it for it in history.results}
     for turn in history.turns:
@@ -219,7 +166,7 @@ def _late_problems(
     yield from (f"late: {it} ended a turn and is kept as late" for it in sorted(late & ended_by))
 
 
-def _turn_order_problems(history: History) -> Iterator[str]:
+def turn_order_problems(history: History) -> Iterator[str]:
     """Require u1 u2 a1, u3 a2: the rows of a turn are together, and its answer comes last."""
     stream = stream_sessions(history)
     for session_id, rows in grouped(history.rows, lambda row: row.session_id).items():
@@ -241,7 +188,8 @@ def _first_answer(rows: Sequence[Row]) -> int:
     return next((n for n, row in enumerate(rows) if row.role == "assistant"), len(rows))
 
 
-def _stream_answer_problems(history: History) -> Iterator[str]:
+def stream_answer_problems(history: History) -> Iterator[str]:
+    """Require one answer per routed message, after it and with its text."""
     stream = stream_sessions(history)
     user_rows = {row.id: row for row in users(history.rows)}
     answers = Counter((row.reply_to, row.part) for row in history.rows if row.reply_to)
@@ -263,13 +211,14 @@ def _stream_answer_problems(history: History) -> Iterator[str]:
             yield f"changed: {question.text!r} is answered by {row.text!r}"
 
 
-def _dead_problems(history: History, dead: Iterable[str]) -> Iterator[str]:
+def dead_problems(history: History, dead: Iterable[str]) -> Iterator[str]:
+    """Compare the dead letters with the expected reasons."""
     expected, found = Counter(dead), Counter(letter.reason for letter in history.dead_letters)
     yield from (f"lost: no dead letter {reason}" for reason in expected - found)
     yield from (f"lost: a dead letter {reason} too many" for reason in found - expected)
 
 
-def _spell_problems(spells: Sequence[Spell]) -> Iterator[str]:
+def spell_problems(spells: Sequence[Spell]) -> Iterator[str]:
     """Find concurrent work on two turns of a session, or on two attempts of a turn."""
     for session_id, session_spells in grouped(spells, lambda it: it.session_id).items():
         in_order = sorted(session_spells, key=lambda it: it.begin)
@@ -286,7 +235,7 @@ def _longer(one: Spell, other: Spell) -> Spell:
     return one if one.end >= other.end else other
 
 
-def _work_problems(history: History) -> Iterator[str]:
+def work_problems(history: History) -> Iterator[str]:
     """Find attempts that two workers had, and answers without an attempt."""
     begun = Counter((it.turn_id, it.attempt) for it in history.spells if not it.is_resumed)
     for (turn_id, attempt), count in begun.items():
@@ -306,7 +255,8 @@ def _work_problems(history: History) -> Iterator[str]:
             yield f"counted: turn {of.id} had an attempt {it.attempt}, and counts {of.attempt}"
 
 
-def _wait_problems(waits: Sequence[Wait], longest_seconds: float) -> Iterator[str]:
+def wait_problems(waits: Sequence[Wait], longest_seconds: float) -> Iterator[str]:
+    """Require that each message was answered in time."""
     yield from (
         f"stall: {it.text!r} was answered after {it.seconds:.1f} s"
         for it in waits

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 
 from chatlane_client import open_connection
 from chatlane_devkit.judge.history import History
-from chatlane_devkit.judge.run_checks import problems
+from chatlane_devkit.judge.verdict import Run, judge
 from tests.support.eventually import eventually
 from tests.support.servers.nats_users import Keys
 from tests.support.service.event_log import read_event_log, read_handed
@@ -90,7 +90,7 @@ class Scene:
     async def verify(self, *, dead: Iterable[str] = ()) -> None:
         """Wait until everything is answered, and require that nothing went wrong."""
         await self.recorder.until_settled(self.users, self.patience)
-        found = problems(await self.recorder.history(self.users), dead=dead)
+        found = judge(Run(await self.recorder.history(self.users), dead=dead)).problems
         assert not found, "\n".join(found)
 
     async def watched_history(self, event_log: Path) -> History:

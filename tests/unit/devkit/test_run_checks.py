@@ -22,8 +22,8 @@ from chatlane_devkit.judge.history import (
     Wait,
     shown,
 )
-from chatlane_devkit.judge.run_checks import problems, unwatched
 from chatlane_devkit.judge.stream_checks import overlaps
+from chatlane_devkit.judge.verdict import Run, judge, unwatched
 
 ANN, DESK = "agent:main:test:bot:dm:ann", "agent:desk:test:bot:dm:bob"
 
@@ -406,33 +406,33 @@ DAMAGE = {
 
 
 def test_a_good_run_has_no_problem() -> None:
-    assert problems(good()) == []
+    assert judge(Run(good())).problems == []
 
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_is_named(name: str) -> None:
     damage, line = DAMAGE[name]
-    found = problems(damage(good()))
+    found = judge(Run(damage(good()))).problems
     assert any(it.startswith(line) for it in found), found
 
 
 def test_a_dead_letter_that_had_to_come_is_missed() -> None:
-    assert problems(good(), dead=["not_json"]) == ["lost: no dead letter not_json"]
+    assert judge(Run(good(), dead=["not_json"])).problems == ["lost: no dead letter not_json"]
 
 
 def test_nothing_at_all_is_a_loss_of_everything() -> None:
-    found = problems(History(sent=good().sent))
+    found = judge(Run(History(sent=good().sent))).problems
     assert {line.split(":")[0] for line in found} == {"lost", "unanswered"}
 
 
 def test_what_a_frozen_worker_goes_on_with_is_no_second_begin() -> None:
     spell = Spell("s1", "t2", 2, 15.0, 15.5, is_resumed=True)
-    assert problems(with_more("spells", spell)(good())) == []
+    assert judge(Run(with_more("spells", spell)(good()))).problems == []
 
 
 def test_a_run_without_watchers_has_no_problem() -> None:
     unwatched = replace(good(), spells=(), handed=(), started=(), results=())
-    assert problems(unwatched) == []
+    assert judge(Run(unwatched)).problems == []
 
 
 @pytest.mark.parametrize(

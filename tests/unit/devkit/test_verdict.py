@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from chatlane_devkit.judge.command_checks import NEW_AFTER_SILENCE
+from chatlane_devkit.judge.feed_checks import Said, is_interleaving
 from chatlane_devkit.judge.history import (
     DeadLetter,
     Heard,
@@ -18,7 +19,7 @@ from chatlane_devkit.judge.history import (
     Row,
     Session,
 )
-from chatlane_devkit.judge.verdict import Said, Verdict, is_interleaving, judge
+from chatlane_devkit.judge.verdict import Run, Verdict, judge
 from chatlane_devkit.scenario.feed import Address, Publication, parse_step
 
 NOON: Final = datetime(2026, 3, 12, 12, tzinfo=UTC)
@@ -133,11 +134,11 @@ def faultless() -> History:
 
 
 def problems(verdict: Verdict) -> str:
-    return "\n".join(problem for check in verdict.checks for problem in check.problems)
+    return "\n".join(verdict.problems)
 
 
 def test_a_faultless_run_is_good() -> None:
-    verdict = judge(FEED, faultless(), IDLE)
+    verdict = judge(Run(faultless(), FEED, IDLE))
     assert problems(verdict) == ""
     assert verdict.is_good
     assert [check.counted for check in verdict.checks] == [5, 4, 4, 2, 7, 3, 0, 0, 1, 1]
@@ -347,7 +348,7 @@ def foreign(history: History) -> History:
     ],
 )
 def test_a_fault_is_found_and_named(spoil: Spoil, words: str) -> None:
-    verdict = judge(FEED, spoil(faultless()), IDLE)
+    verdict = judge(Run(spoil(faultless()), FEED, IDLE))
     assert not verdict.is_good
     assert words in problems(verdict)
 
@@ -382,30 +383,30 @@ def evening(seconds: Sequence[float], *chapters: Sequence[Publication]) -> Histo
 
 def test_silence_begins_a_new_session_with_the_message_that_ends_it() -> None:
     history = evening((0, 1, 3.001), EVENING[:2], EVENING[2:])
-    assert problems(judge(EVENING, history, IDLE)) == ""
+    assert problems(judge(Run(history, EVENING, IDLE))) == ""
 
 
 def test_silence_of_exactly_the_limit_does_not() -> None:
     history = evening((0, 2, 4), EVENING)
-    assert problems(judge(EVENING, history, IDLE)) == ""
+    assert problems(judge(Run(history, EVENING, IDLE))) == ""
 
 
 def test_a_session_that_ended_too_early_is_found() -> None:
     history = evening((0, 1, 2), EVENING[:2], EVENING[2:])
-    found = problems(judge(EVENING, history, IDLE))
+    found = problems(judge(Run(history, EVENING, IDLE)))
     assert "discord/kim: in the wrong session: 3 'good evening' began a new one" in found
 
 
 def test_a_session_that_should_have_ended_is_found() -> None:
     history = evening((0, 1, 9), EVENING)
-    found = problems(judge(EVENING, history, IDLE))
+    found = problems(judge(Run(history, EVENING, IDLE)))
     assert "discord/kim: in the wrong session: 3 'good evening' did not begin a new one" in found
 
 
 def test_a_session_that_is_followed_by_another_must_have_ended() -> None:
     history = evening((0, 1, 9), EVENING[:2], EVENING[2:])
     sessions = [replace(its, end_reason="") for its in history.sessions]
-    found = problems(judge(EVENING, replace(history, sessions=sessions), IDLE))
+    found = problems(judge(Run(replace(history, sessions=sessions), EVENING, IDLE)))
     assert "1 sessions were followed by another; ended were: {}" in found
 
 
@@ -413,7 +414,7 @@ def test_a_session_that_is_followed_by_another_must_have_ended() -> None:
 def test_silence_during_which_a_turn_may_have_run_decides_nothing(cut: int) -> None:
     feed = tuple(replace(its, settles=0) for its in EVENING)
     history = evening((0, 5, 10), *((feed,) if cut == 1 else (feed[:cut], feed[cut:])))
-    assert problems(judge(feed, history, IDLE)) == ""
+    assert problems(judge(Run(history, feed, IDLE))) == ""
 
 
 def test_a_timer_is_not_a_sign_of_life() -> None:
@@ -429,7 +430,7 @@ def test_a_timer_is_not_a_sign_of_life() -> None:
         dead_letters=[],
         dead_notices=[],
     )
-    assert problems(judge(feed, history, IDLE)) == ""
+    assert problems(judge(Run(history, feed, IDLE))) == ""
 
 
 OLD = (said(1, "we move", chat="-1"), said(2, "see you there", chat="-1"))
@@ -444,11 +445,11 @@ def moved(*turns: Sequence[Publication]) -> History:
 
 def test_two_addresses_of_one_conversation_may_interleave() -> None:
     history = moved([OLD[0]], [NEW[0], OLD[1]])
-    assert problems(judge((*OLD, *NEW), history, IDLE)) == ""
+    assert problems(judge(Run(history, (*OLD, *NEW), IDLE))) == ""
 
 
 def test_within_an_address_order_is_still_due() -> None:
-    found = problems(judge((*OLD, *NEW), moved([OLD[1], OLD[0], NEW[0]]), IDLE))
+    found = problems(judge(Run(moved([OLD[1], OLD[0], NEW[0]]), (*OLD, *NEW), IDLE)))
     assert "telegram/ann: out of order" in found
 
 
@@ -463,7 +464,7 @@ def test_two_addresses_of_one_conversation_share_a_session() -> None:
         dead_letters=[],
         dead_notices=[],
     )
-    found = problems(judge((*OLD, *NEW), history, IDLE))
+    found = problems(judge(Run(history, (*OLD, *NEW), IDLE)))
     assert "telegram/ann: split into 2 sessions" in found
 
 
@@ -473,7 +474,7 @@ def test_threads_that_are_none_are_the_same_place() -> None:
     history = History(
         log=logged((first, second)), received=answers, sessions=[session("s1")], rows=rows
     )
-    assert problems(judge((first, second), history, IDLE)) == ""
+    assert problems(judge(Run(history, (first, second), IDLE))) == ""
 
 
 def test_an_interleaving_may_need_a_look_ahead() -> None:
@@ -522,9 +523,9 @@ def test_commands_are_answered_once_and_where_they_came_from(
         answers.append(received("s1", number, place, text, kind="notice", cause=cause))
     feed = (ONE, command)
     history = History(log=logged(feed), received=answers, sessions=[session("s1")], rows=rows)
-    found = problems(judge(feed, history, IDLE))
+    found = problems(judge(Run(history, feed, IDLE)))
     assert words in found if words else found == ""
 
 
 def test_a_conversation_may_end_by_silence_without_another() -> None:
-    assert judge(FEED, silent(faultless()), IDLE).is_good
+    assert judge(Run(silent(faultless()), FEED, IDLE)).is_good

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from chatlane_devkit.judge.command_checks import NEW_AFTER_SILENCE
+from chatlane_devkit.judge.feed_checks import Cut, conversations
 from chatlane_devkit.judge.history import (
     DeadLetter,
     History,
@@ -16,7 +17,7 @@ from chatlane_devkit.judge.history import (
     Row,
     Session,
 )
-from chatlane_devkit.judge.verdict import Cut, conversations, judge
+from chatlane_devkit.judge.verdict import Run, judge
 from chatlane_devkit.scenario.feed import Pause, Publication, Step, publications, read_feed
 from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
 
@@ -127,7 +128,7 @@ HISTORY = answered(play(STEPS))
 
 
 def test_a_day_without_fault_is_good() -> None:
-    verdict = judge(FEED, HISTORY, IDLE)
+    verdict = judge(Run(HISTORY, FEED, IDLE))
     assert [problem for check in verdict.checks for problem in check.problems] == []
 
 
@@ -140,7 +141,7 @@ def test_silence_ended_sessions_in_both_pauses() -> None:
 def test_any_single_message_is_missed(number: int) -> None:
     answers = list(HISTORY.received)
     del answers[number]
-    assert not judge(FEED, replace(HISTORY, received=answers), IDLE).is_good
+    assert not judge(Run(replace(HISTORY, received=answers), FEED, IDLE)).is_good
 
 
 def test_an_album_that_was_answered_in_pieces_is_named() -> None:
@@ -151,14 +152,14 @@ def test_an_album_that_was_answered_in_pieces_is_named() -> None:
     )
     pieces = [replace(whole, text=line) for line in whole.text.split("\n")]
     answers = [*HISTORY.received[:place], *pieces, *HISTORY.received[place + 1 :]]
-    verdict = judge(FEED, replace(HISTORY, received=answers), IDLE)
+    verdict = judge(Run(replace(HISTORY, received=answers), FEED, IDLE))
     problems = [problem for check in verdict.checks for problem in check.problems]
     assert any("was not answered as one" in problem for problem in problems)
 
 
 def test_a_command_that_is_not_obeyed_is_missed() -> None:
     answers = [its for its in HISTORY.received if its.kind != "notice"]
-    assert not judge(FEED, replace(HISTORY, received=answers), IDLE).is_good
+    assert not judge(Run(replace(HISTORY, received=answers), FEED, IDLE)).is_good
 
 
 def test_a_conversation_that_goes_on_where_another_was_asked_for_is_named() -> None:
@@ -169,6 +170,6 @@ def test_a_conversation_that_goes_on_where_another_was_asked_for_is_named() -> N
         moved = its.session_id == second
         rows.append(replace(its, session_id=first, seq=its.seq + 2) if moved else its)
     sessions = [its for its in HISTORY.sessions if its.id != second]
-    verdict = judge(FEED, replace(HISTORY, rows=rows, sessions=sessions), IDLE)
+    verdict = judge(Run(replace(HISTORY, rows=rows, sessions=sessions), FEED, IDLE))
     problems = [problem for check in verdict.checks for problem in check.problems]
     assert any("did not begin a new one" in problem for problem in problems)
