@@ -213,7 +213,6 @@ class App:
         return now - self.regressed_at < _REGRESSION_SHOWN_FOR.total_seconds()
 
     def _streams(self) -> dict[str, str]:
-        """Return the streams that accept no new messages, each with the reason."""
         if self.survey is None or self.relay is None:
             return {}
         full = self.survey.full_streams | self.relay.full_streams
@@ -567,7 +566,6 @@ def _jobs(
 async def _request_handler(
     app: App, bus: Bus, session_service: ClaimService, writer: UnitOfWorkFactory
 ) -> AsyncIterator[None]:
-    """Answer session API requests, and the claims and renewals of workers."""
     request_handler = RequestHandler(
         app.metrics,
         lambda: bus.client.max_payload,
@@ -599,7 +597,6 @@ async def _find_blocker(store: Store, pid: int) -> Blocker | None:
 
 
 def _unread(jetstream: JetStream) -> Callable[[str], Awaitable[int]]:
-    """Return a function that counts the unread notifications of an agent's workers."""
 
     async def unread(agent: str) -> int:
         info = await jetstream.find(f"CONSUMER.INFO.{StreamName.TURNS}.{agent}")

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.log import REPLAY_WINDOW
 from chatlane.jobs import Job, attempt
 from chatlane.nats.tasks import run_together
-from chatlane.store import admission, api_requests, bots, dead_letter_shares, dead_letters
+from chatlane.store import api_requests, dead_letter_shares, dead_letters, keyed_rows
 from chatlane.store.addressing import dedupe_marks
-from chatlane.store.conversations import session_summaries
 from chatlane.store.history import edits
 from chatlane.store.logs import routers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
     from random import Random
 
-    from asyncpg.pool import PoolConnectionProxy
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+    from chatlane.postgres.pool import Transaction
 
 SEEN_AHEAD: Final = timedelta(days=3)
 # Marks outlive their messages: purges run late, and marks are dropped by whole days.
@@ -33,14 +30,11 @@ _DAY_OF_MARKS: Final = timedelta(days=1)
 _EXPIRED_AT_ONCE: Final = 1000
 # Callers do not repeat a request for longer; a week covers a caller that was off for the holidays.
 _REQUESTS_KEPT: Final = timedelta(days=7)
-_REQUESTS_AT_ONCE: Final = 1000
 # Replayed messages are older than the database clock; a deleted bucket counts as a full one.
 _BUCKETS_KEPT: Final = timedelta(hours=1)
-_BUCKETS_AT_ONCE: Final = 1000
 # Longer than a list is valid: until then its numbers are refused and do not select from another
 # list.
 _LISTS_KEPT: Final = timedelta(days=7)
-_LISTS_AT_ONCE: Final = 1000
 _DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
 
 
@@ -66,28 +60,26 @@ class MaintenanceLoop:
             await attempt(job)
 
 
+@dataclass(slots=True)
 class TableMaintenance:
     """Maintenance jobs that need only the database.
 
-    Args:
-        transaction: Opens a transaction.
+    Attributes:
         replay_window: Period for which the logs may be read again.
         dead_kept: Period for which dead letters and late results are kept.
     """
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        replay_window: timedelta = REPLAY_WINDOW,
-        dead_kept: timedelta = DEAD_KEPT,
-    ) -> None:
-        self._transaction = transaction
-        self._dead_kept = dead_kept
-        self._seen_kept = replay_window + _SEEN_MARGIN
+    transaction: Transaction
+    replay_window: timedelta = REPLAY_WINDOW
+    dead_kept: timedelta = DEAD_KEPT
+
+    @property
+    def _seen_kept(self) -> timedelta:
+        return self.replay_window + _SEEN_MARGIN
 
     async def create_seen_days(self) -> int:
         """Create the dedupe partitions of the coming days; also needed before the first batch."""
-        async with self._transaction() as connection:
+        async with self.transaction() as connection:
             return await dedupe_marks.create_partitions(connection, SEEN_AHEAD)
 
     async def drop_seen_days(self) -> int:
@@ -98,7 +90,7 @@ class TableMaintenance:
         return dropped
 
     async def _drop_seen_day(self) -> bool:
-        async with self._transaction() as connection:
+        async with self.transaction() as connection:
             return await dedupe_marks.drop_oldest_partition(connection, self._seen_kept)
 
     async def forget_early_edits(self) -> None:
@@ -107,7 +99,7 @@ class TableMaintenance:
             pass
 
     async def _forget_some_early_edits(self) -> int:
-        async with self._transaction() as connection:
+        async with self.transaction() as connection:
             kept = self._seen_kept + _DAY_OF_MARKS
             return await edits.expire_early(connection, kept, _EXPIRED_AT_ONCE)
 
@@ -116,52 +108,42 @@ class TableMaintenance:
         expired = 0
         while count := await self._expire_some():
             expired += count
-        async with self._transaction() as connection:
-            await dead_letter_shares.expire(connection, self._dead_kept)
+        async with self.transaction() as connection:
+            await dead_letter_shares.expire(connection, self.dead_kept)
         return expired
 
     async def _expire_some(self) -> int:
-        async with self._transaction() as connection:
-            return await dead_letters.expire(connection, self._dead_kept, _EXPIRED_AT_ONCE)
+        async with self.transaction() as connection:
+            return await dead_letters.expire(connection, self.dead_kept, _EXPIRED_AT_ONCE)
 
     async def forget_dead_routers(self) -> None:
         """Delete the rows of routers that died long ago; until then their outbox can be adopted."""
-        async with self._transaction() as connection:
+        async with self.transaction() as connection:
             await routers.prune(connection, _DEAD_ROUTERS_KEPT)
 
     async def forget_full_buckets(self) -> None:
-        """Delete the rate-limit buckets of users who have not written for a long time."""
-        after: bytes | None = b""
-        while after is not None:
-            async with self._transaction() as connection:
-                after = await admission.forget_full(
-                    connection, after, _BUCKETS_KEPT, _BUCKETS_AT_ONCE
-                )
+        """Delete the buckets of chats and people that have not written for a long time."""
+        await self._expire_keyed_rows(keyed_rows.EXPIRE_BUCKETS_SQL, _BUCKETS_KEPT)
 
     async def forget_bots(self) -> None:
-        """Delete the budget rows of other bots that have been silent for a long time."""
-        after: bytes | None = b""
-        while after is not None:
-            async with self._transaction() as connection:
-                after = await bots.forget(connection, after, _BUCKETS_KEPT, _BUCKETS_AT_ONCE)
+        """Delete the budgets of other bots that have been silent for a long time."""
+        await self._expire_keyed_rows(keyed_rows.EXPIRE_BUDGETS_SQL, _BUCKETS_KEPT)
 
     async def forget_shown_lists(self) -> None:
         """Delete old records of the session lists that users were shown."""
-        after: bytes | None = b""
-        while after is not None:
-            async with self._transaction() as connection:
-                after = await session_summaries.forget_shown(
-                    connection, after, _LISTS_KEPT, _LISTS_AT_ONCE
-                )
+        await self._expire_keyed_rows(keyed_rows.EXPIRE_LISTS_SQL, _LISTS_KEPT)
+
+    async def _expire_keyed_rows(self, query: LiteralString, unused: timedelta) -> None:
+        await keyed_rows.expire(self.transaction, query, unused, _EXPIRED_AT_ONCE)
 
     async def forget_requests(self) -> None:
         """Delete stored replies of requests that callers no longer repeat."""
-        while await self._forget_some_requests() == _REQUESTS_AT_ONCE:
+        while await self._forget_some_requests() == _EXPIRED_AT_ONCE:
             pass
 
     async def _forget_some_requests(self) -> int:
-        async with self._transaction() as connection:
-            return await api_requests.prune(connection, _REQUESTS_KEPT, _REQUESTS_AT_ONCE)
+        async with self.transaction() as connection:
+            return await api_requests.prune(connection, _REQUESTS_KEPT, _EXPIRED_AT_ONCE)
 
 
 def maintenance_jobs(

@@ -25,11 +25,12 @@ from chatlane.domain.catalog import (
     BusyMode,
     Delivery,
     HomeChannel,
+    Limit,
+    Limits,
     Platform,
     canonical_profile,
 )
 from chatlane.domain.commands.command_words import CommandName, CommandRules
-from chatlane.domain.limits.admission import Limit, Limits
 from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
 from chatlane.domain.prompts.context import PRIVATE_IDS
 from chatlane.domain.turns.claims import LONGEST_BURST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.decisions import edits
@@ -12,8 +13,7 @@ from chatlane.decisions.edits import bring_files
 from chatlane.decisions.erased_messages import leave_out_erased
 from chatlane.decisions.inbound_decoder import ValidatedEvent, arrive, prepare_inbound
 from chatlane.decisions.lane_merge import LaneMerger, update_addresses
-from chatlane.decisions.limits import bot_budgets
-from chatlane.decisions.limits.rate_limits import Admission
+from chatlane.decisions.limits.message_limits import MessageLimits
 from chatlane.decisions.result_applier import ResultApplier, prepare_result
 from chatlane.domain.addressing.keys import parse_session_key
 from chatlane.domain.commands.command_handlers import CommandHandlers
@@ -23,7 +23,6 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement, is_anothers
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.observability.logs import get_logger
-from chatlane.store import bots as store_bots
 from chatlane.store.addressing import aliases, dedupe_marks, identities, lanes
 from chatlane.store.conversations import lineage, session_summaries, sessions
 from chatlane_schemas.dead import DeadReason
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from chatlane.domain.edits import Originals
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.lanes import ResolvedMessage
-    from chatlane.domain.limits.bots import Bots
     from chatlane.domain.log import LogMessage
     from chatlane.domain.states import Lane, Session
     from chatlane.store.addressing.dedupe_marks import Marks
@@ -65,8 +63,6 @@ def decoded(
     """Decode one message; reject a message that crashed its readers without decoding it.
 
     Args:
-        message: A message of either log.
-        catalog: The declared platforms, agents and profiles.
         is_killer: Whether the message crashed its readers.
         is_old: Whether the message was stored before this router started.
     """
@@ -90,14 +86,14 @@ def commands_in(messages: Iterable[DecodedMessage | None]) -> int:
     return sum(message.is_command for message in messages if message is not None)
 
 
+@dataclass(slots=True)
 class BatchDecision:
     """Make one attempt at a batch; its state is invalid once its transaction fails."""
 
-    def __init__(self, catalog: Catalog, slots: int, erasure_key: ErasureKey | None = None) -> None:
-        self._catalog = catalog
-        self._slots = slots
-        self._erasure_key = erasure_key
-        self._effects = Effects()
+    catalog: Catalog
+    slots: int
+    erasure_key: ErasureKey | None = None
+    _effects: Effects = field(default_factory=Effects, init=False)
 
     async def run(self, unit_of_work: UnitOfWork, messages: Sequence[DecodedMessage]) -> None:
         """Decide all messages and write the outcome.
@@ -127,11 +123,10 @@ class BatchDecision:
     async def _address(
         self, unit_of_work: UnitOfWork, prepared: Sequence[ValidatedEvent]
     ) -> list[ResolvedMessage]:
-        """Resolve the person and chat of each message in order, and learn aliases from it."""
         forgotten: dict[LogMessage, datetime] = {}
-        if prepared and self._erasure_key is not None:
+        if prepared and self.erasure_key is not None:
             prepared, forgotten = await leave_out_erased(
-                unit_of_work.connection, self._erasure_key, prepared, self._effects
+                unit_of_work.connection, self.erasure_key, prepared, self._effects
             )
         if not prepared:
             return []
@@ -156,13 +151,12 @@ class BatchDecision:
         results: Sequence[ArrivedResult],
     ) -> BatchState:
         connection = unit_of_work.connection
-        admission = await Admission.load(connection, arrived)
-        speaking_bots = await bot_budgets.load(connection, arrived)
+        limits = await MessageLimits.load(connection, arrived)
         keys = {key for message in arrived for key in (message.session_key, *message.former_keys)}
         bound = await lanes.find(connection, keys)
         session_ids = {lane.session_id for lane in bound.values()}
         session_ids |= {result.result.session_id for result in results}
-        reads = await open_reads(connection, arrived, self._catalog)
+        reads = await open_reads(connection, arrived, self.catalog)
         if reads is not None:
             session_ids |= await reads.find_targets()
         targets = edits.targets_of(arrived)
@@ -179,13 +173,12 @@ class BatchDecision:
         marks = await _probe(connection, arrived, targets)
         loaded = BatchState(
             unit_of_work,
-            self._catalog,
-            self._slots,
+            self.catalog,
+            self.slots,
             bound=bound,
             locked=locked,
             marks=marks,
-            admission=admission,
-            bots=speaking_bots,
+            limits=limits,
             questions=questions,
             owners=owners,
             summaries=SessionSummaries()
@@ -225,7 +218,7 @@ class BatchDecision:
         names = {
             name
             for message in unsure
-            if self._catalog.platforms[message.event.platform].person_aliases
+            if self.catalog.platforms[message.event.platform].person_aliases
             and (name := name_of(message)) is not None
         }
         found = await identities.find_by_names(connection, names)
@@ -273,6 +266,7 @@ async def _follow(
         lane.session_id = tips.get(lane.session_id, lane.session_id)
 
 
+@dataclass
 class BatchState:
     """Hold the rows of one batch and the decisions that are not written yet.
 
@@ -281,53 +275,39 @@ class BatchState:
     are decided on the same rows as if they had come alone.
     """
 
-    def __init__(
-        self,
-        unit_of_work: UnitOfWork,
-        catalog: Catalog,
-        slots: int,
-        *,
-        bound: dict[str, Lane],
-        locked: dict[UUID, Session],
-        marks: Marks,
-        summaries: SessionSummaries,
-        admission: Admission,
-        bots: Bots | None,
-        questions: Mapping[bytes, Sequence[UUID]],
-        owners: Mapping[str, frozenset[str]],
-        effects: Effects,
-    ) -> None:
-        self._unit_of_work = unit_of_work
-        self._catalog = catalog
-        self._slots = slots
-        self._bound = bound
-        self._locked = locked
-        self._marks = marks
-        self._arrived: Sequence[ResolvedMessage] = ()
-        self._homes: set[UUID] = set()
-        self._originals: Originals | None = None
-        self._admission = admission
-        self._bots = bots
-        self._questions = questions
-        self._owners = owners
-        self._cards = summaries
-        self._start(effects)
+    unit_of_work: UnitOfWork
+    catalog: Catalog
+    slots: int
+    bound: dict[str, Lane]
+    locked: dict[UUID, Session]
+    marks: Marks
+    summaries: SessionSummaries
+    limits: MessageLimits
+    questions: Mapping[bytes, Sequence[UUID]]
+    owners: Mapping[str, frozenset[str]]
+    effects: Effects
+    _arrived: Sequence[ResolvedMessage] = field(default=(), init=False)
+    _homes: set[UUID] = field(default_factory=set, init=False)
+    _originals: Originals | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._start(self.effects)
 
     def _start(self, effects: Effects) -> None:
-        self._effects = effects
+        self.effects = effects
         self._placement = Placement(
-            self._bound,
-            self._locked,
-            self._marks.known,
+            self.bound,
+            self.locked,
+            self.marks.known,
             effects,
-            self._slots,
+            self.slots,
             originals=self._originals,
-            bots=self._bots,
-            questions=self._questions,
-            owners=self._owners,
+            bots=self.limits.bots,
+            questions=self.questions,
+            owners=self.owners,
         )
         self._command_handlers = CommandHandlers(
-            self._placement, self._cards, effects, self._catalog
+            self._placement, self.summaries, effects, self.catalog
         )
 
     async def load_originals(
@@ -338,30 +318,30 @@ class BatchState:
         self._homes = session_ids
         emptied = self._originals.emptied if self._originals else set()
         self._originals = await edits.load(
-            self._unit_of_work.connection,
+            self.unit_of_work.connection,
             arrived,
-            self._marks.early,
-            bound=self._bound,
+            self.marks.early,
+            bound=self.bound,
             homes_locked=session_ids,
         )
         self._originals.emptied |= emptied
-        self._start(self._effects)
+        self._start(self.effects)
 
     async def _reload_originals(self) -> None:
         """Read the originals again after rows were moved or deleted other than by effects."""
         if self._originals is not None:
             await self._flush()
             # This batch has also locked the sessions that it wrote since.
-            await self.load_originals(self._arrived, self._homes | self._locked.keys())
+            await self.load_originals(self._arrived, self._homes | self.locked.keys())
 
     async def place(self, message: ResolvedMessage) -> None:
         """Decide the next message of the inbound log."""
         if message.counted and self._is_over_a_limit(message):
             return
-        connection = self._unit_of_work.connection
-        if not self._bound.keys().isdisjoint(message.former_keys):
+        connection = self.unit_of_work.connection
+        if not self.bound.keys().isdisjoint(message.former_keys):
             await self._flush()
-            merger = LaneMerger(connection, self._bound, self._locked, self._effects, self._owners)
+            merger = LaneMerger(connection, self.bound, self.locked, self.effects, self.owners)
             await merger.join(message)
             await self._reload_originals()
         if message.event.kind is Kind.ATTACHMENTS:
@@ -372,11 +352,11 @@ class BatchState:
             await self._obey(message)
         if message.moves_to is not None:
             await self._flush()
-            await update_addresses(connection, message, self._catalog)
+            await update_addresses(connection, message, self.catalog)
 
     async def _bring_files(self, message: ResolvedMessage) -> ResolvedMessage:
-        lane = self._bound.get(message.session_key)
-        is_repeat = not self._marks.known.isdisjoint(message.digests)
+        lane = self.bound.get(message.session_key)
+        is_repeat = not self.marks.known.isdisjoint(message.digests)
         if lane is None or message.is_ignored or is_repeat:
             return message
         await self._flush()
@@ -384,9 +364,7 @@ class BatchState:
         if here is None:
             return message
         others = self._left_behind(message, here)
-        left = await bring_files(
-            self._unit_of_work.connection, message, here, others, self._effects
-        )
+        left = await bring_files(self.unit_of_work.connection, message, here, others, self.effects)
         await self._reload_originals()
         return left
 
@@ -395,26 +373,26 @@ class BatchState:
         session_ids = {
             session_id
             for digest in message.files_of
-            for session_id in self._questions.get(digest, ())
+            for session_id in self.questions.get(digest, ())
         }
         # The marks do not cover messages of this batch.
         session_ids |= {
             session.id
-            for session in self._locked.values()
+            for session in self.locked.values()
             if session.session_key == message.session_key
         }
         return [
-            self._locked[session_id]
+            self.locked[session_id]
             for session_id in sorted(session_ids - {here.id})
-            if session_id in self._locked
+            if session_id in self.locked
         ]
 
     def _is_over_a_limit(self, message: ResolvedMessage) -> bool:
-        if not self._marks.known.isdisjoint(message.digests):
+        if not self.marks.known.isdisjoint(message.digests):
             # A duplicate of an admitted message.
             return False
         session = self._placement.find_session(message)
-        return self._admission.refuses(message, session, self._effects)
+        return self.limits.refuses(message, session, self.effects)
 
     async def _obey(self, message: ResolvedMessage) -> None:
         invocation = self._command_handlers.accept(message)
@@ -425,11 +403,11 @@ class BatchState:
         if needs_database:
             await self._flush()
             executor = CommandExecutor(
-                self._unit_of_work.connection,
+                self.unit_of_work.connection,
                 self._command_handlers,
-                self._catalog,
-                self._locked,
-                self._slots,
+                self.catalog,
+                self.locked,
+                self.slots,
             )
             reply = await executor.run_command(invocation)
         else:
@@ -444,34 +422,32 @@ class BatchState:
         if self._originals is None or not self._originals.emptied:
             return
         await self._flush()
-        connection, emptied = self._unit_of_work.connection, self._originals.emptied
-        await edits.void_emptied(connection, emptied, self._locked, self._effects)
+        connection, emptied = self.unit_of_work.connection, self._originals.emptied
+        await edits.void_emptied(connection, emptied, self.locked, self.effects)
         await self._flush()
 
     async def settle(self, results: Sequence[ArrivedResult], *, is_alone: bool) -> None:
         """Apply the results of workers."""
-        await apply_busy_policy(self._unit_of_work.connection, self._effects)
-        applier = ResultApplier(self._catalog, self._locked, self._effects, is_alone=is_alone)
-        await applier.settle(self._unit_of_work.connection, results)
+        await apply_busy_policy(self.unit_of_work.connection, self.effects)
+        applier = ResultApplier(self.catalog, self.locked, self.effects, is_alone=is_alone)
+        await applier.settle(self.unit_of_work.connection, results)
 
     async def write(self) -> None:
         """Write the decisions."""
-        await apply_busy_policy(self._unit_of_work.connection, self._effects)
+        await apply_busy_policy(self.unit_of_work.connection, self.effects)
         await session_summaries.write_shown(
-            self._unit_of_work.connection, self._cards.shown.take_changes()
+            self.unit_of_work.connection, self.summaries.shown.take_changes()
         )
-        await self._unit_of_work.write(
-            self._effects, lanes_of=self._bound.values(), sessions_of=self._locked.values()
+        await self.unit_of_work.write(
+            self.effects, lanes_of=self.bound.values(), sessions_of=self.locked.values()
         )
-        await self._admission.write(self._unit_of_work.connection)
-        if self._bots is not None:
-            await store_bots.write(self._unit_of_work.connection, self._bots.spent.values())
+        await self.limits.write(self.unit_of_work.connection)
 
     async def _flush(self) -> None:
         await self.write()
-        self._cards.waiting.update(row.session_id for row in self._effects.waiting)
-        for lane in self._bound.values():
+        self.summaries.waiting.update(row.session_id for row in self.effects.waiting)
+        for lane in self.bound.values():
             lane.bound_to = lane.session_id
-        for session in self._locked.values():
+        for session in self.locked.values():
             session.is_new = False
         self._start(Effects())

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chatlane.domain.ids import derived_id
-from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.turns.lifecycle import interrupting, steering
 from chatlane.store import turns
 from chatlane.store.addressing import lanes
-from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from asyncpg.pool import PoolConnectionProxy
 
@@ -30,51 +28,35 @@ async def apply_busy_policy(connection: PoolConnectionProxy, effects: Effects) -
     if rests and (due_in := await turns.extend(connection, rests)) is not None:
         effects.due_within(due_in)
     busy_arrivals, effects.busy_arrivals = effects.busy_arrivals, []
-    if not busy_arrivals:
-        return
-    await _interrupt(connection, busy_arrivals, effects)
-    for busy_arrival in busy_arrivals:
-        if busy_arrival.busy == "steer":
-            effects.controls.append(
-                steering(busy_arrival.turn_id, busy_arrival.agent, busy_arrival.stored_at)
-            )
-    await _say_busy(connection, busy_arrivals, effects)
-
-
-async def _interrupt(
-    connection: PoolConnectionProxy, busy_arrivals: Sequence[BusyArrival], effects: Effects
-) -> None:
     said_at = {
-        busy_arrival.turn_id: busy_arrival.stored_at
-        for busy_arrival in busy_arrivals
-        if busy_arrival.busy == "interrupt"
+        turn_id: message.stored_at
+        for turn_id, _, message in busy_arrivals
+        if message.busy_mode == "interrupt"
     }
-    if not said_at:
-        return
-    for turn_id, agent in await turns.interrupt(connection, said_at):
-        interrupting(turn_id, agent, said_at[turn_id], effects)
+    if said_at:
+        for turn_id, agent in await turns.interrupt(connection, said_at):
+            interrupting(turn_id, agent, said_at[turn_id], effects)
+    effects.controls += [
+        steering(turn_id, message.agent.name, message.stored_at)
+        for turn_id, _, message in busy_arrivals
+        if message.busy_mode == "steer"
+    ]
+    noting = {
+        arrival.message.session_key: arrival
+        for arrival in busy_arrivals
+        if arrival.message.delivery_policy.note
+    }
+    if noting:
+        await _say_busy(connection, noting, effects)
 
 
 async def _say_busy(
-    connection: PoolConnectionProxy, busy_arrivals: Sequence[BusyArrival], effects: Effects
+    connection: PoolConnectionProxy, noting: Mapping[str, BusyArrival], effects: Effects
 ) -> None:
     """Send a busy note to chats in which a turn is running, at most once per interval and lane."""
-    noting = {
-        busy_arrival.session_key: busy_arrival
-        for busy_arrival in busy_arrivals
-        if busy_arrival.note
-    }
-    if not noting:
-        return
-    wanted = [(key, busy_arrival.turn_id) for key, busy_arrival in sorted(noting.items())]
+    wanted = [(key, arrival.turn_id) for key, arrival in sorted(noting.items())]
     for key in sorted(await lanes.note_busy(connection, wanted)):
-        busy_arrival = noting[key]
-        note_id = derived_id(busy_arrival.stored_at, busy_arrival.digest, "busy note")
-        speaking = Speaking(
-            busy_arrival.session,
-            busy_arrival.agent,
-            busy_arrival.source,
-            busy_arrival.stored_at,
-            kind=OutboundKind.NOTICE,
-        )
-        speaking.say(Part(text=busy_arrival.note), note_id, effects)
+        _, session, message = noting[key]
+        note_id = derived_id(message.stored_at, message.digests[0], "busy note")
+        note = Part(text=message.delivery_policy.note)
+        message.notice_in(session).say(note, note_id, effects)

@@ -8,6 +8,7 @@ log. Without a restored database every result finds its turn, and nothing has to
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chatlane.domain.sessions.session_handoff import announce_to_agent
@@ -19,8 +20,6 @@ from chatlane.store.history import messages
 from chatlane.store.logs import partitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
     from datetime import datetime
     from uuid import UUID
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session, Turn
     from chatlane.domain.turns.lifecycle import ArrivedResult
     from chatlane.nats.log_access import LogAccess
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+    from chatlane.postgres.pool import Transaction
 
 _log = get_logger("recalling")
 
@@ -48,8 +46,6 @@ async def recall(
     Args:
         connection: The connection of a transaction that has locked the session, and the turn if
             there is one.
-        arrived: The result of a turn.
-        session: The session that the result names.
         turn: The turn that the result names, if the database knows it.
         is_alone: Whether nothing else is decided in this transaction.
 
@@ -93,7 +89,6 @@ async def recall(
 
 
 def _is_ahead(arrived: ArrivedResult, turn: Turn) -> bool:
-    """Return whether a result is of an attempt that has not been granted yet."""
     is_its = turn.session_id == arrived.result.session_id
     return is_its and turn.is_live and turn.attempt < (arrived.result.attempt or 0)
 
@@ -115,13 +110,13 @@ def require_known(arrived: ArrivedResult) -> None:
         raise ResultAheadError(arrived.result.id)
 
 
+@dataclass(slots=True)
 class InboundProgress:
     """Track up to which time all messages of the inbound log are decided."""
 
-    def __init__(self, access: LogAccess, transaction: Transaction) -> None:
-        self._access = access
-        self._transaction = transaction
-        self._read_until: datetime | None = None
+    access: LogAccess
+    transaction: Transaction
+    _read_until: datetime | None = field(default=None, init=False)
 
     async def is_read(self, until: datetime) -> bool:
         """Return whether every message stored until `until` is decided.
@@ -134,16 +129,16 @@ class InboundProgress:
         return self._read_until is not None and self._read_until > until
 
     async def _find_read_until(self) -> datetime | None:
-        async with self._transaction() as connection:
+        async with self.transaction() as connection:
             positions = await partitions.positions(connection)
-        state = await self._access.get_state("inbound")
+        state = await self.access.get_state("inbound")
         unread: list[datetime] = []
         for partition, position in positions.items():
             if partition.log != "inbound":
                 continue
             if position.generation != state.generation:
                 return None
-            stored_at = await self._access.find_stored_after(partition, position.cursor)
+            stored_at = await self.access.find_stored_after(partition, position.cursor)
             if stored_at is not None:
                 unread.append(stored_at)
         return min(unread, default=state.told_at)

@@ -6,6 +6,7 @@ batch contains only a few commands.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chatlane.decisions.operations.cancellation import Stopped, stop_session
@@ -38,26 +39,19 @@ _CLEAR: Final = "-"
 _MAX_TURN_DIGITS: Final = 6
 
 
+@dataclass(slots=True)
 class CommandExecutor:
     """Execute one command after all earlier decisions were written to the database.
 
-    Args:
+    Attributes:
         locked: The sessions of the batch, by id; new sessions are added.
     """
 
-    def __init__(
-        self,
-        connection: PoolConnectionProxy,
-        handlers: CommandHandlers,
-        catalog: Catalog,
-        locked: dict[UUID, Session],
-        slots: int,
-    ) -> None:
-        self._connection = connection
-        self._command_handlers = handlers
-        self._catalog = catalog
-        self._locked = locked
-        self._slots = slots
+    connection: PoolConnectionProxy
+    handlers: CommandHandlers
+    catalog: Catalog
+    locked: dict[UUID, Session]
+    slots: int
 
     async def run_command(self, invocation: CommandInvocation) -> str:
         """Execute the command and return its reply.
@@ -72,7 +66,7 @@ class CommandExecutor:
         stopped = await self._stop_session(
             invocation, CancelReason.SESSION_ENDED, own_words_only=True
         )
-        reply = self._command_handlers.new_session(invocation)
+        reply = self.handlers.new_session(invocation)
         return replies.with_unanswered(
             invocation.notices, reply, dropped=stopped.dropped, left=stopped.left
         )
@@ -98,15 +92,15 @@ class CommandExecutor:
         if own_words_only and is_shared(parse_session_key(session.session_key)):
             authors = ids_of(invocation.arrived)
         stopped = await stop_session(
-            self._connection,
+            self.connection,
             session,
             reason,
             invocation.arrived.stored_at,
-            self._command_handlers.effects,
+            self.handlers.effects,
             authors=authors,
         )
         if not stopped.left:
-            self._command_handlers.summaries.nothing_waits(session)
+            self.handlers.summaries.nothing_waits(session)
         return stopped
 
     async def undo(self, invocation: CommandInvocation) -> str:
@@ -118,7 +112,7 @@ class CommandExecutor:
         turns = int(wanted)
         if turns == 0:
             return invocation.text(NoticeId.WRONG_NUMBER)
-        undone = await rewind(self._connection, session, turns)
+        undone = await rewind(self.connection, session, turns)
         return (
             replies.undone(invocation.notices, undone.text)
             if undone.removed_rows
@@ -133,13 +127,13 @@ class CommandExecutor:
         session.agent = arrived.agent.name
         try:
             undone = await retry(
-                self._connection,
+                self.connection,
                 session,
                 arrived.agent,
                 at=arrived.stored_at,
                 trigger=arrived.digests[0],
-                slots=self._slots,
-                effects=self._command_handlers.effects,
+                slots=self.slots,
+                effects=self.handlers.effects,
             )
         except MalformedKeyError:
             undone = None
@@ -152,7 +146,7 @@ class CommandExecutor:
     async def branch(self, invocation: CommandInvocation) -> str:
         """Continue the conversation in a copy of the session."""
         session = invocation.session_or_raise
-        lane = self._command_handlers.placement.lanes[invocation.arrived.session_key]
+        lane = self.handlers.placement.lanes[invocation.arrived.session_key]
         was_running = invocation.is_running
         branch = await self._rebinding(invocation).fork(
             session, trigger=invocation.arrived.digests[0], lane=lane
@@ -160,37 +154,33 @@ class CommandExecutor:
         if isinstance(branch, ApiError):
             return invocation.text(NoticeId.NOTHING_TO_UNDO)
         # Read the counters, which result from the copied rows.
-        self._locked |= await sessions.lock(self._connection, [branch.id])
+        self.locked |= await sessions.lock(self.connection, [branch.id])
         reply_lines = (
             [invocation.text(NoticeId.BRANCHED), invocation.text(NoticeId.ANSWER_STILL_ARRIVES)]
             if was_running
             else [invocation.text(NoticeId.BRANCHED)]
         )
         if title := shown_title(invocation.argument):
-            reply_lines.append(
-                self._command_handlers.entitle(self._locked[branch.id], title, invocation)
-            )
+            reply_lines.append(self.handlers.entitle(self.locked[branch.id], title, invocation))
         return "\n".join(reply_lines)
 
     async def resume(self, invocation: CommandInvocation) -> str:
         """Point the lane to another session of the person."""
-        if self._command_handlers.means_old_list(invocation):
-            return f"{invocation.text(NoticeId.LIST_OUTDATED)}\n{self._command_handlers.list_sessions(invocation)}"
-        card = self._command_handlers.sought(invocation)
+        if self.handlers.means_old_list(invocation):
+            return f"{invocation.text(NoticeId.LIST_OUTDATED)}\n{self.handlers.list_sessions(invocation)}"
+        card = self.handlers.sought(invocation)
         if card is None:
             return invocation.text(NoticeId.NOT_FOUND)
-        target_id = self._command_handlers.summaries.tips.get(card.id, card.id)
-        target = self._locked.get(target_id)
+        target_id = self.handlers.summaries.tips.get(card.id, card.id)
+        target = self.locked.get(target_id)
         if target is None:
             raise SupersededError("sessions")
         if invocation.session is target:
             return invocation.text(NoticeId.ALREADY_HERE)
-        if not self._command_handlers.scope(invocation.arrived).holds(
-            target.session_key, target.owner
-        ):
+        if not self.handlers.scope(invocation.arrived).holds(target.session_key, target.owner):
             return invocation.text(NoticeId.NOT_FOUND)
         was_running = invocation.is_running
-        bound = self._command_handlers.placement.lanes
+        bound = self.handlers.placement.lanes
         key = invocation.arrived.session_key
         lane = bound.get(key) or Lane(key, target.id)
         if await self._rebinding(invocation).switch(lane, target) is not None:
@@ -201,10 +191,10 @@ class CommandExecutor:
 
     def _rebinding(self, invocation: CommandInvocation) -> Rebinding:
         return Rebinding(
-            self._connection,
-            self._catalog,
-            self._locked,
-            self._command_handlers.effects,
+            self.connection,
+            self.catalog,
+            self.locked,
+            self.handlers.effects,
             invocation.arrived.stored_at,
         )
 
@@ -212,10 +202,10 @@ class CommandExecutor:
         """Override the model of the session, or remove the override."""
         session = invocation.session_or_raise
         name = shown_title(invocation.argument)
-        card = self._command_handlers.summaries.of(session)
+        card = self.handlers.summaries.of(session)
         if name == _CLEAR:
             session.model_override = None
-            await session_changes.override(self._connection, session.id, None)
+            await session_changes.override(self.connection, session.id, None)
             card.model = None
             return invocation.text(NoticeId.MODEL_CLEARED)
         try:
@@ -223,7 +213,7 @@ class CommandExecutor:
         except ValueError:
             return invocation.text(NoticeId.WRONG_MODEL)
         session.model_override = override.model_dump_json(exclude_none=True)
-        await session_changes.override(self._connection, session.id, session.model_override)
+        await session_changes.override(self.connection, session.id, session.model_override)
         card.model = name
         return replies.model_chosen(invocation.notices, name)
 

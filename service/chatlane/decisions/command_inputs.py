@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -54,30 +55,28 @@ class _Wish(NamedTuple):
             return None
 
 
+@dataclass(slots=True)
 class CommandReads:
     """Read the sessions that the commands of a batch name, before and after sessions are locked."""
 
-    def __init__(
-        self, connection: PoolConnectionProxy, wishes: list[_Wish], known: SessionSummaries
-    ) -> None:
-        self._connection = connection
-        self._wishes = wishes
-        self._cards = known
-        self._targets: set[UUID] = set()
+    connection: PoolConnectionProxy
+    wishes: list[_Wish]
+    known: SessionSummaries
+    _targets: set[UUID] = field(default_factory=set, init=False)
 
     @property
     def owners(self) -> dict[str, frozenset[str]]:
         """The owner names in older sessions of a person, by the owner of the person's new ones."""
         return {
             owner: scope.owners
-            for place, scope in self._cards.scopes.items()
+            for place, scope in self.known.scopes.items()
             if (owner := owner_of(*place)) is not None
         }
 
     async def find_targets(self) -> set[UUID]:
         """Return sessions to lock in addition to those to which the lanes point."""
         resuming = [
-            wish for wish in self._wishes if wish.name is CommandName.RESUME and wish.argument
+            wish for wish in self.wishes if wish.name is CommandName.RESUME and wish.argument
         ]
         if not resuming:
             return set()
@@ -87,8 +86,8 @@ class CommandReads:
             session_id for session_id in named if session_id is not None
         }
         ids |= self._shown_ids()
-        self._cards.tips = await lineage.find_tips(self._connection, ids)
-        self._targets = ids | set(self._cards.tips.values())
+        self.known.tips = await lineage.find_tips(self.connection, ids)
+        self._targets = ids | set(self.known.tips.values())
         return self._targets
 
     async def read(
@@ -100,14 +99,13 @@ class CommandReads:
         """Return the session summaries of the batch.
 
         Args:
-            bound: The lanes of the batch.
             locked: The sessions of the batch; their state is current.
             questions: Sessions with messages on which the batch may open threads.
         """
         session_ids = {lane.session_id for lane in bound.values()} & locked.keys()
-        given_in = {wish.key for wish in self._wishes}
+        given_in = {wish.key for wish in self.wishes}
         ids = {bound[key].session_id for key in given_in & bound.keys()}
-        named = {wish.session_id for wish in self._wishes} - {None}
+        named = {wish.session_id for wish in self.wishes} - {None}
         ids |= locked.keys() & (named | self._targets | set(questions))
         ids |= self._shown_ids()
         owners = {
@@ -115,25 +113,25 @@ class CommandReads:
             for session in map(locked.__getitem__, session_ids)
             if session.owner is not None
         }
-        summaries = await self._told(self._wishes, owners)
+        summaries = await self._told(self.wishes, owners)
         summaries += await self._with_lanes(ids, bound)
         for card in summaries:
-            known = self._cards.by_id.setdefault(card.id, card)
+            known = self.known.by_id.setdefault(card.id, card)
             known.waiting = known.waiting or card.waiting
             known.other_lanes = max(known.other_lanes, card.other_lanes)
             known.first_words = known.first_words or card.first_words
-        self._cards.loaded = frozenset(locked)
-        return self._cards
+        self.known.loaded = frozenset(locked)
+        return self.known
 
     async def _with_lanes(self, ids: set[UUID], bound: Mapping[str, Lane]) -> list[SessionSummary]:
-        found = await session_summaries.find(self._connection, ids) if ids else []
+        found = await session_summaries.find(self.connection, ids) if ids else []
         loaded = Counter(lane.bound_to for lane in bound.values())
         for card in found:
             card.other_lanes -= loaded[card.id]
         return found
 
     def _shown_ids(self) -> set[UUID]:
-        return {id_ for shown in self._cards.shown.by_key.values() for id_ in shown.session_ids}
+        return {id_ for shown in self.known.shown.by_key.values() for id_ in shown.session_ids}
 
     async def _told(self, wishes: Iterable[_Wish], owners: Iterable[str]) -> list[SessionSummary]:
         listing = [wish.scope for wish in wishes if wish.name in _LISTING]
@@ -144,10 +142,10 @@ class CommandReads:
             for scope in wish.scope.title_scopes.union(owners)
         }
         summaries = (
-            await session_summaries.newest(self._connection, listing, MAX_LISTED) if listing else []
+            await session_summaries.newest(self.connection, listing, MAX_LISTED) if listing else []
         )
         return summaries + (
-            await session_summaries.titled(self._connection, wanted) if wanted else []
+            await session_summaries.titled(self.connection, wanted) if wanted else []
         )
 
 
@@ -186,7 +184,6 @@ async def open_reads(
 async def _find_reaches(
     connection: PoolConnectionProxy, commands: Iterable[ResolvedMessage], catalog: Catalog
 ) -> dict[tuple[str, str | None], SessionScope]:
-    """Return the scope of each command, by its lane and its author."""
     places = {(message.session_key, message.person): message for message in commands}
     names = {
         place: name_of(message)

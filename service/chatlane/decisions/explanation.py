@@ -45,7 +45,6 @@ async def explain(
     """Return the decisions of a router by name, in the order in which it makes them.
 
     Args:
-        body: An inbound event as an adapter publishes it.
         at: When the log would store it.
         connection: A connection to the database; without one, other ids of people and chats are
             unknown, and the result does not describe a session.
@@ -122,7 +121,6 @@ def _command(arrived: ResolvedMessage, catalog: Catalog) -> Facts:
 
 
 def _key_rules(prepared: ValidatedEvent, key: ParsedKey) -> list[str]:
-    """Return the reasons for the parts of the session key, in words."""
     address, rules = prepared.heard.address, prepared.heard.platform.keys
     reasons = []
     if key.chat != address.chat_id:
@@ -194,7 +192,6 @@ async def _session_facts(
 
 
 def _told_router(arrived: ResolvedMessage) -> CommandName | None:
-    """Return the command of a message that only the router acts on."""
     command = arrived.command
     return command.name if command is not None and command.is_for_router_only else None
 

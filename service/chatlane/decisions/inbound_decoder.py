@@ -16,8 +16,7 @@ from chatlane.domain.commands.command_words import CommandName, parse_command
 from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.lanes import ResolvedMessage, details_json
-from chatlane.domain.limits.admission import Counted, counters
-from chatlane.domain.limits.bots import pair_of
+from chatlane.domain.limits.message_limits import Counted, counters, pair_of
 from chatlane.observability.tracing import PARENT
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason
@@ -29,7 +28,7 @@ from chatlane_schemas.visible_text import is_blank
 if TYPE_CHECKING:
     from chatlane.domain.catalog import Account, Agent, Catalog, DeliveryPolicy, Platform
     from chatlane.domain.commands.command_words import Command
-    from chatlane.domain.limits.bots import Pair
+    from chatlane.domain.limits.message_limits import Pair
     from chatlane.domain.log import LogMessage
     from chatlane.domain.policy import ResetPolicy
     from chatlane_schemas.inbound import Sender
@@ -235,7 +234,6 @@ def arrive(prepared: ValidatedEvent, book: AliasBook) -> ResolvedMessage | Rejec
 def _arrived(
     heard: DeclaredEvent, resolved: Resolved, moves_to: str | None = None
 ) -> ResolvedMessage | RejectedMessage:
-    """Derive the session key, digests and limits of a resolved event."""
     key = session_key(resolved.address, heard.platform.keys)
     if isinstance(key, NoConversation):
         return RejectedMessage(heard.message, key.reason, key.detail)
@@ -329,7 +327,6 @@ def _stops(command: Command | None) -> bool:
 
 
 def _counted(heard: DeclaredEvent, resolved: Resolved) -> Counted | None:
-    """Return the rate limits to which a message of a person counts."""
     limits, event = heard.platform.limits, heard.event
     if limits is None or event.kind is not Kind.MESSAGE or _stops(heard.command):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ _ANSWERED_WITHIN: Final = timedelta(days=1)
 _CLASSES: Final[tuple[ChatClass, ...]] = ("dm", "group")
 
 
+@dataclass(slots=True)
 class LaneMerger:
     """Merge lanes of one conversation that were created under different ids.
 
@@ -39,88 +41,79 @@ class LaneMerger:
     ended a session and pointed its lane to a new one; no lane would point to that session once
     the lane is deleted. So each lane must still point to the session that was read.
 
-    Args:
+    Attributes:
         lanes: The lanes of the batch by key, including those under former keys.
         locked: The sessions to which these lanes point, in their database state.
         owners: The owner names in older sessions of a person, by the owner of the new ones.
     """
 
-    def __init__(
-        self,
-        connection: PoolConnectionProxy,
-        lanes: dict[str, Lane],
-        locked: dict[UUID, Session],
-        effects: Effects,
-        owners: Mapping[str, frozenset[str]],
-    ) -> None:
-        self._owners = owners
-        self._connection = connection
-        self._lanes = lanes
-        self._locked = locked
-        self._effects = effects
+    connection: PoolConnectionProxy
+    lanes: dict[str, Lane]
+    locked: dict[UUID, Session]
+    effects: Effects
+    owners: Mapping[str, frozenset[str]]
 
     async def join(self, message: ResolvedMessage) -> None:
         """Move or merge every lane under a former key of this message into its current key."""
-        popped = (self._lanes.pop(former_key, None) for former_key in message.former_keys)
+        popped = (self.lanes.pop(former_key, None) for former_key in message.former_keys)
         # Session ids sort by time: the oldest of several lanes is kept.
         for lane in sorted(filter(None, popped), key=lambda lane: lane.session_id):
             await self._bring(message, lane)
 
     async def _bring(self, message: ResolvedMessage, lane: Lane) -> None:
-        current = self._lanes.get(message.session_key)
+        current = self.lanes.get(message.session_key)
         if current is None:
             await self._rename(message, lane)
             return
-        newer = self._locked.get(lane.session_id)
-        older = self._locked.get(current.session_id)
+        newer = self.locked.get(lane.session_id)
+        older = self.locked.get(current.session_id)
         await lane_merges.delete_lane(
-            self._connection,
+            self.connection,
             LaneRow(lane.session_key, lane.session_id),
             LaneRow(current.session_key, current.session_id),
         )
         if newer is None or older is None or newer.ended_at is not None:
             return
-        if any(is_anothers(message, session.owner, self._owners) for session in (newer, older)):
+        if any(is_anothers(message, session.owner, self.owners) for session in (newer, older)):
             # A damaged lane: the message opens a new session.
-            self._effects.repaired_lanes.append(lane.session_key)
+            self.effects.repaired_lanes.append(lane.session_key)
             return
         await self._merge(message, newer, older)
 
     async def _rename(self, message: ResolvedMessage, lane: Lane) -> None:
         row = LaneRow(lane.session_key, lane.session_id)
-        await lane_merges.rename_lane(self._connection, row, message.session_key)
-        self._lanes[message.session_key] = Lane(
+        await lane_merges.rename_lane(self.connection, row, message.session_key)
+        self.lanes[message.session_key] = Lane(
             message.session_key, lane.session_id, bound_to=lane.session_id
         )
-        session = self._locked.get(lane.session_id)
-        if session is not None and not is_anothers(message, session.owner, self._owners):
+        session = self.locked.get(lane.session_id)
+        if session is not None and not is_anothers(message, session.owner, self.owners):
             session.session_key = message.session_key
 
     async def _merge(self, message: ResolvedMessage, newer: Session, older: Session) -> None:
-        """End the newer session, and move its pending messages to the older one."""
         moved = await lane_merges.move_waiting(
-            self._connection, newer.id, older.id, message.session_key, older.next_arrival
+            self.connection, newer.id, older.id, message.session_key, older.next_arrival
         )
         older.next_arrival += moved
         older.last_activity_at = _later(older.last_activity_at, newer.last_activity_at)
         older.asked_turn_ended_at = _later(older.asked_turn_ended_at, newer.asked_turn_ended_at)
         await self._drop_unclaimed_turn(newer)
-        end_session(newer, message.stored_at, EndReason.MERGED, self._effects)
+        end_session(newer, message.stored_at, EndReason.MERGED, self.effects)
         newer.parent_id = older.id
         newer.link_kind = "merged"
         if moved and older.active_turn is None:
-            open_turn(older, message.stored_at, newer.id.bytes, self._effects)
+            open_turn(older, message.stored_at, newer.id.bytes, self.effects)
         detail = {"into": older.id, "moved_messages": moved}
-        await audit.write(self._connection, "session_merged", newer.id, detail)
+        await audit.write(self.connection, "session_merged", newer.id, detail)
 
     async def _drop_unclaimed_turn(self, session: Session) -> None:
         """Void an unclaimed turn, which has lost its messages; a running turn ends normally."""
         if session.active_turn is None:
             return
-        found = await turns.lock(self._connection, [session.active_turn])
+        found = await turns.lock(self.connection, [session.active_turn])
         for turn in found.values():
             if turn.is_unclaimed:
-                void_turn(turn, session, has_waiting=False, effects=self._effects)
+                void_turn(turn, session, has_waiting=False, effects=self.effects)
 
 
 def _later(first: datetime | None, second: datetime | None) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -44,7 +44,6 @@ def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResul
     """Decode one message of the results log, or reject it with a reason.
 
     Args:
-        message: A message of the results log.
         is_old: Whether it was stored before this router started.
     """
     try:
@@ -70,27 +69,20 @@ def prepare_result(message: LogMessage, *, is_old: bool = False) -> ArrivedResul
     )
 
 
+@dataclass(slots=True)
 class ResultApplier:
     """Apply the results of one batch.
 
-    Args:
+    Attributes:
         sessions: The locked sessions by id; their counters change in place.
         effects: The effects of the whole batch: messages placed before count as pending.
         is_alone: Whether the batch is one message.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        sessions: Mapping[UUID, Session],
-        effects: Effects,
-        *,
-        is_alone: bool = False,
-    ) -> None:
-        self._is_alone = is_alone
-        self._catalog = catalog
-        self._sessions = sessions
-        self._effects = effects
+    catalog: Catalog
+    sessions: Mapping[UUID, Session]
+    effects: Effects
+    is_alone: bool = False
 
     async def settle(
         self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
@@ -115,9 +107,9 @@ class ResultApplier:
             await self._readdress(connection, results, found, questions)
         busy = await self._sessions_with_waiting(connection, results)
         for arrived in results:
-            begin = len(self._effects.publications)
+            begin = len(self.effects.publications)
             self._settle_one(arrived, found, busy, questions)
-            self._effects.trace(begin, arrived.trace)
+            self.effects.trace(begin, arrived.trace)
         hit(RouterPoint.RESULTS_SETTLED)
 
     async def _readdress(
@@ -132,7 +124,7 @@ class ResultApplier:
         sources = [(turn.session_id, turn.source) for turn in of_turns]
         sources += [(session_id, question.source) for session_id, question, _ in questions.values()]
         owners = [
-            session.owner if (session := self._sessions.get(session_id)) else None
+            session.owner if (session := self.sessions.get(session_id)) else None
             for session_id, _ in sources
         ]
         present = await find_present(
@@ -155,13 +147,13 @@ class ResultApplier:
         questions: Mapping[tuple[UUID, int], object],
     ) -> None:
         """Find the turn or question of an old result, in case the database was restored."""
-        session = self._sessions.get(arrived.result.session_id)
+        session = self.sessions.get(arrived.result.session_id)
         turn_id = arrived.result.turn_id
         if session is None or (turn_id is None and _question_key(arrived) not in questions):
             require_known(arrived)
         elif turn_id is not None:
             turn = await recall(
-                connection, arrived, session, found.get(turn_id), is_alone=self._is_alone
+                connection, arrived, session, found.get(turn_id), is_alone=self.is_alone
             )
             if turn is not None:
                 found[turn_id] = turn
@@ -185,7 +177,7 @@ class ResultApplier:
         dropped = {arrived.sequence for arrived in idle if not erased.isdisjoint(_ids_of(arrived))}
         for arrived in idle:
             if arrived.sequence in dropped:
-                note_erased(self._effects, StreamName.RESULTS, arrived.sequence, arrived.stored_at)
+                note_erased(self.effects, StreamName.RESULTS, arrived.sequence, arrived.stored_at)
         return [arrived for arrived in results if arrived.sequence not in dropped]
 
     def _counts(
@@ -195,7 +187,7 @@ class ResultApplier:
         questions: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
     ) -> bool:
         result = arrived.result
-        if result.session_id not in self._sessions:
+        if result.session_id not in self.sessions:
             return False
         if result.turn_id is None:
             return _question_key(arrived) in questions
@@ -209,7 +201,7 @@ class ResultApplier:
         busy: set[UUID],
         questions: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
     ) -> None:
-        session = self._sessions.get(arrived.result.session_id)
+        session = self.sessions.get(arrived.result.session_id)
         if session is None:
             self._refuse(arrived)
         elif arrived.result.turn_id is not None:
@@ -220,8 +212,8 @@ class ResultApplier:
                 turn,
                 max_attempts=self._max_attempts(arrived.agent),
                 has_waiting=session.id in busy,
-                notices=self._catalog.notices_of(session.platform),
-                effects=self._effects,
+                notices=self.catalog.notices_of(session.platform),
+                effects=self.effects,
             )
         else:
             self._answer(arrived, session, questions)
@@ -233,7 +225,7 @@ class ResultApplier:
             arrived.result.session_id for arrived in results if arrived.result.turn_id is not None
         }
         stored = await pending_messages.sessions_with_waiting(connection, ended) if ended else set()
-        return stored | {row.session_id for row in self._effects.waiting}
+        return stored | {row.session_id for row in self.effects.waiting}
 
     def _answer(
         self,
@@ -247,19 +239,19 @@ class ResultApplier:
         )
         if session_id != session.id:
             question = None
-        answer_stream(arrived, session, question, known, self._effects)
+        answer_stream(arrived, session, question, known, self.effects)
         if key and question and known is None and session.agent == arrived.agent:
             # Another answer to the same part in this batch counts as late.
             questions[key] = (session.id, question, arrived.result.id)
 
     def _max_attempts(self, agent: str) -> int:
-        declared = self._catalog.agents.get(agent)
+        declared = self.catalog.agents.get(agent)
         # The agent may have been removed from the settings while its turns were running.
         return declared.max_attempts if declared else 1
 
     def _refuse(self, arrived: ArrivedResult) -> None:
         add_dead_letter(
-            self._effects,
+            self.effects,
             stage=Stage.RESULTS,
             reason=DeadReason.UNKNOWN_SESSION,
             at=arrived.stored_at,
@@ -273,7 +265,6 @@ class ResultApplier:
 
 
 def _ids_of(arrived: ArrivedResult) -> set[UUID]:
-    """Return the ids of session, turn and question that a result names."""
     question = _question_key(arrived)
     ids = (arrived.result.session_id, arrived.result.turn_id, question and question[0])
     return {id_ for id_ in ids if id_ is not None}
@@ -299,9 +290,7 @@ async def find_present(
     account. If that is unknown, the address is None: the answer stays in the transcript only.
 
     Args:
-        connection: The connection of the deciding transaction.
         targets: The owner of each session, and the source of its question.
-        at: When the answer is sent.
     """
     ids = [_dm_of(target) if owner else None for owner, target in targets]
     handed_on = await identities.find_handed_on(connection, filter(None, ids))
@@ -318,7 +307,6 @@ async def find_present(
 
 
 def _dm_of(target: Source | None) -> AliasId | None:
-    """Return the id of the person in a DM, or None if the target is no DM."""
     chat = None if target is None else target.chat
     if target is None or chat is None or not chat.id or class_of(chat.kind) != "dm":
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _log = get_logger("unit_of_work")
 
 
+@dataclass(slots=True)
 class UnitOfWork:
     """A transaction in progress.
 
@@ -44,26 +46,19 @@ class UnitOfWork:
         touched: The sessions that were written, by id.
     """
 
-    def __init__(
-        self,
-        connection: PoolConnectionProxy,
-        outbox: OutboxWriter,
-        asked_at: float,
-        dead_letter_limits: DeadLetterLimits | None = None,
-    ) -> None:
-        self.connection = connection
-        self._outbox = outbox
-        self.effects: list[Effects] = []
-        self.touched: dict[UUID, Session] = {}
-        self.laps: dict[str, float] = {}
-        self._lap_began = asked_at
-        self._dead_letter_limits = dead_letter_limits
+    connection: PoolConnectionProxy
+    outbox: OutboxWriter
+    lap_began: float
+    dead_letter_limits: DeadLetterLimits | None = None
+    effects: list[Effects] = field(default_factory=list, init=False)
+    touched: dict[UUID, Session] = field(default_factory=dict, init=False)
+    laps: dict[str, float] = field(default_factory=dict, init=False)
 
     def lap(self, stage: str) -> None:
         """Add the time since the previous lap, or since the transaction was requested."""
         now = monotonic()
-        self.laps[stage] = self.laps.get(stage, 0.0) + now - self._lap_began
-        self._lap_began = now
+        self.laps[stage] = self.laps.get(stage, 0.0) + now - self.lap_began
+        self.lap_began = now
 
     async def write(
         self,
@@ -102,16 +97,15 @@ class UnitOfWork:
         await edits.change_rows(connection, effects.row_changes, effects.revisions)
         await routed_changes.note(connection, effects.routed_changes)
         await messages.keep_late(connection, effects.late)
-        if effects.dead and self._dead_letter_limits is not None:
-            await self._dead_letter_limits.apply(connection, effects)
+        if effects.dead and self.dead_letter_limits is not None:
+            await self.dead_letter_limits.apply(connection, effects)
         await dead_letters.insert(connection, effects.dead)
         await erasure_list_sql.note_messages(connection, effects.erased)
-        await self._outbox.insert(connection, effects.publications)
+        await self.outbox.insert(connection, effects.publications)
         self.effects.append(effects)
 
 
 def _place_deleted(effects: Effects, locked: Iterable[Session]) -> list[tuple[UUID, int, int]]:
-    """Return session, arrival and new transcript place of deleted pending messages."""
     if not effects.deleted_waiting:
         return []
     by_id = {session.id: session for session in locked}
@@ -124,83 +118,69 @@ def _place_deleted(effects: Effects, locked: Iterable[Session]) -> list[tuple[UU
     return deleted
 
 
+@dataclass(slots=True)
 class UnitOfWorkFactory:
     """Open the transactions of a router that may publish.
 
     They run one after the other from their first insert into the outbox until the relay has
     their rows: the ids of the outbox are the publish order.
+
+    The callbacks run after each commit. They carry nothing that is not in the database as well, so
+    without them everything still happens, only later.
+
+    Attributes:
+        tell: Publishes a message to current subscribers, and fails silently.
+        written: Called with the sessions that have new rows.
+        schedule_within: Called with the time until the next debounced turn is due.
+        touched: Called with the sessions that were written, by id.
+        dead_letter_limits: Limits the dead letters of one owner; without it all are kept.
+        routed_changed: Called when messages of stream agents were edited or deleted.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        relay: Relay,
-        metrics: Metrics,
-        tell: Tell | None = None,
-        written: Callable[[set[UUID]], None] | None = None,
-        *,
-        schedule_within: Callable[[timedelta], None] | None = None,
-        touched: Callable[[Mapping[UUID, Session]], None] | None = None,
-        dead_letter_limits: DeadLetterLimits | None = None,
-        routed_changed: Callable[[], None] | None = None,
-    ) -> None:
-        """Create a writer with optional callbacks that run after each commit.
-
-        The callbacks carry nothing that is not in the database as well, so without them
-        everything still happens, only later.
-
-        Args:
-            tell: Publishes a message to current subscribers, and fails silently.
-            written: Called with the sessions that have new rows.
-            schedule_within: Called with the time until the next debounced turn is due.
-            touched: Called with the sessions that were written, by id.
-            dead_letter_limits: Limits the dead letters of one owner; without it all are kept.
-            routed_changed: Called when messages of stream agents were edited or deleted.
-        """
-        self._routed_changed = routed_changed
-        self._written = written
-        self._schedule_within = schedule_within
-        self._touched = touched
-        self._dead_letter_limits = dead_letter_limits
-        self._store = store
-        self._relay = relay
-        self._metrics = metrics
-        self._tell = tell
+    store: Store
+    relay: Relay
+    metrics: Metrics
+    tell: Tell | None = None
+    written: Callable[[set[UUID]], None] | None = None
+    schedule_within: Callable[[timedelta], None] | None = None
+    touched: Callable[[Mapping[UUID, Session]], None] | None = None
+    dead_letter_limits: DeadLetterLimits | None = None
+    routed_changed: Callable[[], None] | None = None
 
     def notify_written(self, sessions: set[UUID]) -> None:
         """Announce sessions that have new rows in committed transactions."""
-        if self._written is not None:
-            self._written(sessions)
+        if self.written is not None:
+            self.written(sessions)
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[UnitOfWork]:
         """Run the block in one transaction, and publish what it wrote after the commit."""
         asked_at = monotonic()
-        async with self._relay.ordered() as outbox, self._store.transaction() as connection:
-            unit_of_work = UnitOfWork(connection, outbox, asked_at, self._dead_letter_limits)
+        async with self.relay.ordered() as outbox, self.store.transaction() as connection:
+            unit_of_work = UnitOfWork(connection, outbox, asked_at, self.dead_letter_limits)
             yield unit_of_work
         if unit_of_work.laps:
             unit_of_work.lap("commit")
             for stage, seconds in unit_of_work.laps.items():
-                self._metrics.stage_seconds.labels(stage).observe(seconds)
-        if self._touched is not None and unit_of_work.touched:
-            self._touched(unit_of_work.touched)
+                self.metrics.stage_seconds.labels(stage).observe(seconds)
+        if self.touched is not None and unit_of_work.touched:
+            self.touched(unit_of_work.touched)
         for effects in unit_of_work.effects:
-            self._metrics.record_decisions(effects.counts)
+            self.metrics.record_decisions(effects.counts)
             if effects.messages:
                 self.notify_written({row.session_id for row in effects.messages})
             self._report(effects)
-            if self._routed_changed is not None and effects.routed_changes:
-                self._routed_changed()
-            if self._schedule_within is not None and effects.next_due is not None:
-                self._schedule_within(effects.next_due)
-            if self._tell is not None:
+            if self.routed_changed is not None and effects.routed_changes:
+                self.routed_changed()
+            if self.schedule_within is not None and effects.next_due is not None:
+                self.schedule_within(effects.next_due)
+            if self.tell is not None:
                 for control in effects.controls:
-                    await self._tell(control.subject, control.payload)
+                    await self.tell(control.subject, control.payload)
 
     def _report(self, effects: Effects) -> None:
         for session_key in effects.silenced:
             _log.warning("bot_silenced", session_key=session_key)
         for session_key in effects.repaired_lanes:
             _log.error("lane_of_another_repaired", session_key=session_key)
-            self._metrics.reconciled.labels(Inconsistency.LANE_OF_ANOTHER).inc()
+            self.metrics.reconciled.labels(Inconsistency.LANE_OF_ANOTHER).inc()

@@ -10,10 +10,9 @@ import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from chatlane.domain.commands.command_words import CommandRules
-from chatlane.domain.limits.admission import Limit
 from chatlane.domain.notices import ENGLISH
 from chatlane_schemas.dead import DeadReason
 
@@ -21,12 +20,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from re import Pattern
 
-    from chatlane.domain.limits.admission import Limits
     from chatlane.domain.notices import Notices
     from chatlane.domain.policy import KeyRules, ResetPolicy
     from chatlane.domain.prompts.context import Prompts
 
 Delivery = Literal["turns", "stream"]
+
+
+class Limit(NamedTuple):
+    """A number of messages per span of time."""
+
+    messages: int
+    per: timedelta
+
+
+class Limits(NamedTuple):
+    """Limits of one platform; None means no limit."""
+
+    per_chat: Limit | None = None
+    per_sender: Limit | None = None
+
+    def __bool__(self) -> bool:
+        return self != (None, None)
+
+
 BusyMode = Literal["collect", "queue", "interrupt", "steer"]
 
 # The messages that another bot may write in one chat before it is ignored.
@@ -248,10 +265,6 @@ def own_mention(bot_name: str | None, own_ids: Iterable[str]) -> re.Pattern[str]
 
     The forms are those that platforms write: `@name`, `<@id>`, `<@!id>`, `<@id|name>`,
     `<users/id>`, `<at>name</at>`, `@**name**`, and `name:`.
-
-    Args:
-        bot_name: The name by which commands address this bot.
-        own_ids: Sender ids of this bot's messages.
 
     Returns:
         None if neither a name nor an id of this bot is known.

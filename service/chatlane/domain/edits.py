@@ -219,7 +219,6 @@ class Originals:
         """Apply an edit or a delete, and return the outcome.
 
         Args:
-            arrived: The event.
             known: Those of its target digests that were seen.
 
         Returns:
@@ -310,7 +309,6 @@ class Originals:
 
 
 def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> ChangeOutcome:
-    """Change a message to the content of an edit."""
     if is_older(edit, *original.edit):
         return "older"
     before = original.words
@@ -328,7 +326,6 @@ def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> Cha
 
 
 def _edited(details: Mapping[str, object], edit: Edit) -> dict[str, object]:
-    """Return the stored details of a message after an edit."""
     kept = {name: value for name, value in details.items() if name not in {"attachments", _EDIT}}
     if edit.attachments:
         kept["attachments"] = [

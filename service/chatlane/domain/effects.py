@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import to_json
 
+from chatlane_schemas.topology.subjects import event as event_subject
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
     from uuid import UUID
 
     from chatlane.domain.counts import Count
+    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.log import Trace
     from chatlane.domain.states import Session, Turn
     from chatlane_schemas.session_api.transcripts import Unanswered
-    from chatlane_schemas.source import Source
 
 
 def without_nulls(values: Mapping[str, object]) -> str:
@@ -194,23 +196,11 @@ class ErasedRow(NamedTuple):
 
 
 class BusyArrival(NamedTuple):
-    """A message that came while its session had a turn, and that does more than wait.
-
-    Attributes:
-        busy: How it affects the turn.
-        note: Notice to its chat, if a worker has the turn.
-        digest: Of the message; ids of its effects are derived from it.
-    """
+    """A message that came while its session had a turn, and that does more than wait."""
 
     turn_id: UUID
     session: Session
-    session_key: str
-    agent: str
-    busy: str
-    note: str
-    source: Source
-    stored_at: datetime
-    digest: bytes
+    message: ResolvedMessage
 
 
 class DebounceRow(NamedTuple):
@@ -296,6 +286,11 @@ class Effects:
         """Record that something is due at this time after the commit."""
         if self.next_due is None or span < self.next_due:
             self.next_due = span
+
+    def publish_event(self, verb: str, message_id: str, payload: bytes) -> None:
+        """Publish an event about a session to subscribers."""
+        subject = event_subject("session", verb)
+        self.publications.append(Publication(None, "EVENTS", subject, message_id, payload))
 
     def trace(self, begin: int, trace: Trace | None) -> None:
         """Assign a trace, if there is one, to the publications from the one at `begin` on."""

@@ -40,18 +40,14 @@ def turn_notice(  # noqa: PLR0917 - names would cost a tenth of it
 def session_started(
     started_id: str,
     session: Session,
-    source: str,
+    source: str | None,
     reason: ResetReason | None,
     previous_id: UUID | None,
 ) -> bytes:
     """Return the body of a `SessionStarted`.
 
     Args:
-        started_id: Of the envelope.
-        session: The new one.
         source: `Source` of the message that opened it, as JSON text.
-        reason: Why the previous session ended.
-        previous_id: The previous session.
     """
     told = {
         "v": VERSION,
@@ -65,4 +61,5 @@ def session_started(
         told["reason"] = reason
     if previous_id is not None:
         told["previous_session_id"] = previous_id
-    return b'%b,"source":%b}' % (to_json(told)[:-1], source.encode())
+    body = to_json(told)
+    return body if source is None else b'%b,"source":%b}' % (body[:-1], source.encode())

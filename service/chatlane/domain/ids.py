@@ -29,7 +29,6 @@ def derived_id(stored_at: datetime, trigger: bytes, effect: str, n: int = 0) -> 
         stored_at: When the trigger was stored, aware.
         trigger: The cause: a digest, or the bytes of an id.
         effect: The kind of thing that the id identifies.
-        n: Its number, where a trigger has several effects of a kind.
 
     Source: RFC 9562, sections 5.8 and 6.5.
     """

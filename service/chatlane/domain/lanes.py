@@ -7,6 +7,7 @@ would have been decided alone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import to_json
@@ -25,12 +26,13 @@ from chatlane.domain.effects import (
     SeenRow,
     WaitingRow,
 )
-from chatlane.domain.fast_json import session_started
 from chatlane.domain.ids import derived_id
 from chatlane.domain.notices import ENGLISH, Notices
+from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.policy import reset_reason, served_boundary_at
 from chatlane.domain.prompts.context import prompted_message
 from chatlane.domain.sessions.session_flags import (
+    announce_start,
     end_session,
     model_override_of,
     resume_mark_of,
@@ -49,9 +51,9 @@ from chatlane.domain.turns.lifecycle import open_turn
 from chatlane_schemas.codec import encode, encode_part
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
+from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import source_of
-from chatlane_schemas.topology.subjects import event as event_subject
 from chatlane_schemas.topology.subjects import routed as routed_subject
 from chatlane_schemas.topology.subjects import slot_of
 
@@ -63,8 +65,7 @@ if TYPE_CHECKING:
     from chatlane.domain.catalog import Agent, BusyMode
     from chatlane.domain.commands.command_words import Command
     from chatlane.domain.edits import Originals
-    from chatlane.domain.limits.admission import Counted
-    from chatlane.domain.limits.bots import Bots, Pair
+    from chatlane.domain.limits.message_limits import Bots, Counted, Pair
     from chatlane.domain.log import Trace
     from chatlane.domain.policy import ResetPolicy
     from chatlane.domain.states import Turn
@@ -162,6 +163,16 @@ class ResolvedMessage(NamedTuple):
             LONGEST_BURST if self.event.album_id is not None else self.delivery_policy.debounce_cap
         )
 
+    def notice_in(self, session: Session) -> Speaking:
+        """Return the sender of a notice to the chat of this message."""
+        return Speaking(
+            session,
+            self.agent.name,
+            source_of(self.event),
+            self.stored_at,
+            kind=OutboundKind.NOTICE,
+        )
+
     @property
     def busy_mode(self) -> BusyMode:
         """Return its effect on a running turn; a timer never disturbs one."""
@@ -170,65 +181,51 @@ class ResolvedMessage(NamedTuple):
         return "collect" if self.event.kind is Kind.SYSTEM else self.delivery_policy.busy
 
 
+@dataclass(slots=True)
 class Placement:
     """Places the messages of one batch.
 
-    Args:
+    Attributes:
         lanes: By session key, those that exist.
         sessions: By id, every session that a lane points to; loaded under lock.
         seen: Digests that were routed before.
-        slots: How many slots a `stream` agent's messages are spread over.
         questions: By digest, the sessions of messages that threads are opened on.
         bots: Budgets of other bots; None in a batch without messages of bots.
         originals: Targets of edits and deletes; None in a batch that needs none.
         owners: Older owner names of a person, by the owner name of their new sessions.
     """
 
-    def __init__(
-        self,
-        lanes: dict[str, Lane],
-        sessions: dict[UUID, Session],
-        seen: set[bytes],
-        effects: Effects,
-        slots: int,
-        *,
-        originals: Originals | None = None,
-        bots: Bots | None = None,
-        questions: Mapping[bytes, Sequence[UUID]] | None = None,
-        owners: Mapping[str, frozenset[str]] | None = None,
-    ) -> None:
-        self.lanes = lanes
-        self._owners = owners or {}
-        self.sessions = sessions
-        self._seen = seen
-        self._effects = effects
-        self._slots = slots
-        self._originals = originals
-        self._bots = bots
-        self._questions = questions or {}
-        # Delayed turns that this batch opened; all others are in the database.
-        self._resting: dict[UUID, Turn] = {}
+    lanes: dict[str, Lane]
+    sessions: dict[UUID, Session]
+    seen: set[bytes]
+    effects: Effects
+    slots: int
+    originals: Originals | None = None
+    bots: Bots | None = None
+    questions: Mapping[bytes, Sequence[UUID]] = field(default_factory=dict)
+    owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    _resting: dict[UUID, Turn] = field(default_factory=dict, init=False)
 
     def place(self, arrived: ResolvedMessage) -> None:
         """Route one message, or count why it starts nothing."""
-        begin = len(self._effects.publications)
+        begin = len(self.effects.publications)
         self._place(arrived)
-        self._effects.trace(begin, arrived.trace)
+        self.effects.trace(begin, arrived.trace)
 
     def _place(self, arrived: ResolvedMessage) -> None:
         if arrived.is_ignored and not arrived.targets:
             # Leaves no mark: a person's copy of the same message may follow.
             if arrived.thread_of:
                 self._open_thread(arrived)
-            self._effects.count((CountName.KEPT, "bot"))
+            self.effects.count((CountName.KEPT, "bot"))
             return
-        if arrived.pair is not None and not self._seen.isdisjoint(arrived.unheard_digests):
-            self._effects.count((CountName.DUPLICATES, "inbound"))
+        if arrived.pair is not None and not self.seen.isdisjoint(arrived.unheard_digests):
+            self.effects.count((CountName.DUPLICATES, "inbound"))
             return
         if self.is_repeat(arrived):
             return
-        if self._originals is not None:
-            changed = self._after_edits(arrived, self._originals)
+        if self.originals is not None:
+            changed = self._after_edits(arrived, self.originals)
             if changed is None:
                 return
             arrived = changed
@@ -244,13 +241,13 @@ class Placement:
     ) -> ResolvedMessage | None:
         """Apply an edit or a delete, or return a message with the content of earlier edits."""
         if not arrived.targets:
-            return originals.edited(arrived, self._effects)
-        known = self._seen.intersection(arrived.targets)
-        outcome = originals.change(arrived, known, self._effects)
-        self._seen.update(arrived.targets)
-        self._effects.count((CountName.MESSAGE_CHANGES, arrived.event.kind, outcome))
+            return originals.edited(arrived, self.effects)
+        known = self.seen.intersection(arrived.targets)
+        outcome = originals.change(arrived, known, self.effects)
+        self.seen.update(arrived.targets)
+        self.effects.count((CountName.MESSAGE_CHANGES, arrived.event.kind, outcome))
         if outcome == "new":
-            return originals.as_message(arrived, self._effects)
+            return originals.as_message(arrived, self.effects)
         self._keep(arrived)
         return None
 
@@ -258,7 +255,7 @@ class Placement:
         """Bind a thread that was opened on a message to the session of that message."""
         if arrived.session_key in self.lanes:
             return
-        known = (id_ for digest in arrived.thread_of for id_ in self._questions.get(digest, ()))
+        known = (id_ for digest in arrived.thread_of for id_ in self.questions.get(digest, ()))
         for session in filter(None, map(self.sessions.get, known)):
             if session.ended_at is None and may_go_on_in(arrived.session_key, session.session_key):
                 self._bind(arrived.session_key, session)
@@ -266,41 +263,41 @@ class Placement:
 
     def _is_heard(self, arrived: ResolvedMessage, pair: Pair) -> bool:
         """Return whether a bot is within its budget; an ignored message is never accepted later."""
-        if self._bots is None:
+        if self.bots is None:
             return True
-        hearing = self._bots.hear(pair, arrived.session_key, arrived.stored_at)
+        hearing = self.bots.hear(pair, arrived.session_key, arrived.stored_at)
         if hearing == "heard":
             return True
         # Its regular digests stay free for a person's copy of the same message.
-        self._seen.difference_update(arrived.digests)
-        self._seen.update(arrived.unheard_digests)
-        self._effects.seen += [SeenRow(mark, None, None) for mark in arrived.unheard_digests]
-        self._effects.count((CountName.KEPT, "silenced_bot"))
+        self.seen.difference_update(arrived.digests)
+        self.seen.update(arrived.unheard_digests)
+        self.effects.seen += [SeenRow(mark, None, None) for mark in arrived.unheard_digests]
+        self.effects.count((CountName.KEPT, "silenced_bot"))
         if hearing == "silenced":
-            self._effects.silenced.append(arrived.session_key)
+            self.effects.silenced.append(arrived.session_key)
         return False
 
     def _keep(self, arrived: ResolvedMessage) -> None:
         self.mark_seen(arrived)
-        self._effects.count((CountName.KEPT, "bot" if arrived.is_ignored else arrived.event.kind))
+        self.effects.count((CountName.KEPT, "bot" if arrived.is_ignored else arrived.event.kind))
 
     def route(self, arrived: ResolvedMessage) -> None:
         """Deliver a regular message to its session and its agent."""
         self.deliver(arrived, self._session_for(arrived))
-        self._effects.count((CountName.ROUTED, arrived.event.platform))
+        self.effects.count((CountName.ROUTED, arrived.event.platform))
 
     def route_behind_command(self, arrived: ResolvedMessage) -> None:
         """Deliver the message after a command to the agent, with the content of earlier edits."""
-        if self._originals is not None:
-            arrived = self._originals.edited(arrived, self._effects)
+        if self.originals is not None:
+            arrived = self.originals.edited(arrived, self.effects)
         self.route(arrived)
 
     def deliver(self, arrived: ResolvedMessage, session: Session) -> None:
         """Deliver a message to a session that the caller has chosen, and to its agent."""
         share_session(session, arrived.session_key)
         if arrived.event.kind is Kind.MESSAGE and arrived.pair is None:
-            if self._bots is not None:
-                self._bots.hear_person(arrived.session_key, arrived.stored_at)
+            if self.bots is not None:
+                self.bots.hear_person(arrived.session_key, arrived.stored_at)
             session.last_activity_at = not_before(arrived.stored_at, session.last_activity_at)
             if session.owner is None:
                 # Even if a timer opened it: the first person to write becomes the owner.
@@ -313,16 +310,16 @@ class Placement:
 
     def is_repeat(self, arrived: ResolvedMessage) -> bool:
         """Count a message that came before; otherwise mark it as seen for the rest of the batch."""
-        if not self._seen.isdisjoint(arrived.digests) and not self._is_awaited(arrived):
-            self._effects.count((CountName.DUPLICATES, "inbound"))
+        if not self.seen.isdisjoint(arrived.digests) and not self._is_awaited(arrived):
+            self.effects.count((CountName.DUPLICATES, "inbound"))
             return True
-        self._seen.update(arrived.digests)
+        self.seen.update(arrived.digests)
         return False
 
     def _is_awaited(self, arrived: ResolvedMessage) -> bool:
         """Return whether only edits of a message came before it."""
-        known = self._seen.intersection(arrived.digests)
-        return self._originals is not None and self._originals.is_awaited(known)
+        known = self.seen.intersection(arrived.digests)
+        return self.originals is not None and self.originals.is_awaited(known)
 
     def find_session(self, arrived: ResolvedMessage) -> Session | None:
         """Return the session that its lane points to; it may have ended.
@@ -333,11 +330,11 @@ class Placement:
         session = None if lane is None else self.sessions.get(lane.session_id)
         if session is None or session.owner is None:
             return session
-        return None if is_anothers(arrived, session.owner, self._owners) else session
+        return None if is_anothers(arrived, session.owner, self.owners) else session
 
     def is_anothers(self, arrived: ResolvedMessage, session: Session) -> bool:
         """Return whether a session belongs to another person than the sender of a message."""
-        return is_anothers(arrived, session.owner, self._owners)
+        return is_anothers(arrived, session.owner, self.owners)
 
     def _session_for(self, arrived: ResolvedMessage) -> Session:
         session = self.find_session(arrived)
@@ -356,7 +353,7 @@ class Placement:
         reason = reset_reason(session, arrived.policy, now)
         if reason is None:
             return session
-        end_session(session, now, EndReason(reason), self._effects)
+        end_session(session, now, EndReason(reason), self.effects)
         return self.start(arrived, reason, session)
 
     def start(
@@ -366,7 +363,7 @@ class Placement:
         lane = self.lanes.get(arrived.session_key)
         left = None if lane is None else self.sessions.get(lane.session_id)
         if left is not None and self.is_anothers(arrived, left):
-            self._effects.repaired_lanes.append(arrived.session_key)
+            self.effects.repaired_lanes.append(arrived.session_key)
         session = Session(
             id=derived_id(arrived.stored_at, arrived.digests[0], "session"),
             session_key=arrived.session_key,
@@ -380,11 +377,7 @@ class Placement:
             inherit_from(session, previous, reason)
         self.sessions[session.id] = session
         self._bind(arrived.session_key, session)
-        started_id = str(derived_id(arrived.stored_at, session.id.bytes, "session.started"))
-        previous_id = previous.id if previous else None
-        started = session_started(started_id, session, arrived.source, reason, previous_id)
-        self._announce("session", "started", started_id, started)
-        self._effects.count((CountName.SESSIONS_STARTED, session.agent, reason or "new"))
+        announce_start(session, previous, reason, self.effects, source=arrived.source)
         if reason is not None:
             tell_chat(
                 session,
@@ -392,7 +385,7 @@ class Placement:
                 source_of(arrived.event),
                 is_wanted=arrived.wants_reset_notice,
                 notices=arrived.notices,
-                effects=self._effects,
+                effects=self.effects,
             )
         return session
 
@@ -402,11 +395,6 @@ class Placement:
             self.lanes[session_key] = Lane(session_key, session.id)
         else:
             lane.session_id = session.id
-
-    def _announce(self, noun: str, verb: str, message_id: str, payload: bytes) -> None:
-        self._effects.publications.append(
-            Publication(None, "EVENTS", event_subject(noun, verb), message_id, payload)
-        )
 
     def _deliver_turn(self, arrived: ResolvedMessage, session: Session) -> None:
         event = arrived.event
@@ -430,9 +418,9 @@ class Placement:
             arrived.delivery_policy.files_wait if event.awaits_files else rest,
             bool(event.awaits_files),
         )
-        self._effects.waiting.append(row)
-        if self._originals is not None:
-            self._originals.placed(arrived.digests, row)
+        self.effects.waiting.append(row)
+        if self.originals is not None:
+            self.originals.placed(arrived.digests, row)
         self.mark_seen(arrived, session.id, arrival)
         if session.active_turn is None:
             self._open(arrived, session, row.ready_in)
@@ -440,11 +428,11 @@ class Placement:
         if rest is not None:
             self._prolong(arrived, session.active_turn, rest)
         if busy in _DISTURBING or arrived.delivery_policy.note:
-            self._meet(arrived, session, session.active_turn, busy)
+            self.effects.busy_arrivals.append(BusyArrival(session.active_turn, session, arrived))
 
     def _open(self, arrived: ResolvedMessage, session: Session, rest: timedelta | None) -> None:
         """Open a turn for an idle session, delayed if the message is not ready."""
-        turn = open_turn(session, arrived.stored_at, arrived.digests[0], self._effects, rest=rest)
+        turn = open_turn(session, arrived.stored_at, arrived.digests[0], self.effects, rest=rest)
         if rest is not None:
             self._resting[turn.id] = turn
 
@@ -452,26 +440,9 @@ class Placement:
         """Delay the turn for this message as well, if no worker has been notified of it yet."""
         turn = self._resting.get(turn_id)
         if turn is None:
-            self._effects.rests.append(DebounceRow(turn_id, rest, arrived.rest_cap))
+            self.effects.rests.append(DebounceRow(turn_id, rest, arrived.rest_cap))
         else:
             extend(turn, arrived.stored_at, rest, arrived.rest_cap)
-
-    def _meet(
-        self, arrived: ResolvedMessage, session: Session, turn_id: UUID, busy: BusyMode
-    ) -> None:
-        self._effects.busy_arrivals.append(
-            BusyArrival(
-                turn_id,
-                session,
-                arrived.session_key,
-                arrived.agent.name,
-                busy,
-                arrived.delivery_policy.note,
-                source_of(arrived.event),
-                arrived.stored_at,
-                arrived.digests[0],
-            )
-        )
 
     def _deliver_stream(self, arrived: ResolvedMessage, session: Session) -> None:
         event = arrived.event
@@ -492,9 +463,9 @@ class Placement:
             source=arrived.source,
             created_at=arrived.stored_at,
         )
-        self._effects.messages.append(row)
-        if self._originals is not None:
-            self._originals.placed(arrived.digests, row)
+        self.effects.messages.append(row)
+        if self.originals is not None:
+            self.originals.placed(arrived.digests, row)
         self.mark_seen(arrived, session.id, seq)
         routed = RoutedMessage(
             id=str(message_id),
@@ -519,8 +490,8 @@ class Placement:
         )
         if arrived.agent.prompts is not None:
             routed = prompted_message(arrived.agent.prompts, routed)
-        slot = slot_of(session.id, self._slots)
-        self._effects.publications.append(
+        slot = slot_of(session.id, self.slots)
+        self.effects.publications.append(
             Publication(
                 session.id,
                 "ROUTED",
@@ -535,12 +506,12 @@ class Placement:
     ) -> None:
         """Remember a message, so that it is recognized as a repeat when it comes again."""
         marks = [SeenRow(digest, session_id, place) for digest in arrived.digests]
-        if self._originals is not None:
-            marks = self._originals.without_resumed(marks, self._effects)
-        self._effects.seen += marks
+        if self.originals is not None:
+            marks = self.originals.without_resumed(marks, self.effects)
+        self.effects.seen += marks
         # For routers of an earlier release, which do not distinguish profiles.
         former = arrived.former_digests
-        self._effects.former_seen += [SeenRow(digest, session_id, place) for digest in former]
+        self.effects.former_seen += [SeenRow(digest, session_id, place) for digest in former]
 
 
 def is_anothers(
@@ -549,8 +520,6 @@ def is_anothers(
     """Return whether a session belongs to another person than the sender of a message.
 
     Args:
-        arrived: The message.
-        owner: Of the session.
         owners: Older owner names of a person, by the owner name of their new sessions.
     """
     if owner is None:

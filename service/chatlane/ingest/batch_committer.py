@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
@@ -107,12 +108,12 @@ class _HeldUp:
     is_reported: bool = False
 
 
+@dataclass
 class Batches:
     """Take batches from the intake and commit them, one after the other.
 
-    Args:
+    Attributes:
         lease: The lease to which each committed batch renews its partitions.
-        slots: How many slots a `stream` agent's messages are spread over.
         full_streams: Returns the streams that are full; messages that lead to them are not read.
         inbound_is_read: Returns whether every inbound message stored until a time is decided;
             without it the answer is always yes.
@@ -122,44 +123,27 @@ class Batches:
         find_blocker: Returns the process that blocks a backend of the database.
     """
 
-    def __init__(
-        self,
-        intake: Intake,
-        writer: UnitOfWorkFactory,
-        catalog: Catalog,
-        metrics: Metrics,
-        *,
-        router_id: UUID,
-        lease: timedelta,
-        slots: int,
-        max_messages: int,
-        linger: timedelta,
-        jitter: Random,
-        full_streams: Callable[[], Collection[str]] = tuple,
-        inbound_is_read: Callable[[datetime], Awaitable[bool]] | None = None,
-        erasure_key: ErasureKey | None = None,
-        began_at: datetime | None = None,
-        find_blocker: Callable[[int], Awaitable[Blocker | None]] | None = None,
-    ) -> None:
-        self._find_blocker = find_blocker
-        self._held_up: dict[PartitionId, _HeldUp] = {}
-        self._inbound_is_read = inbound_is_read
-        self._began_at = began_at or datetime.now(UTC)
-        self._recalls_until = 0.0
-        self._erasure_key = erasure_key
-        self._full_streams = full_streams
-        self._held_back_said_at = -_HELD_BACK_SAID_EVERY
-        self._intake = intake
-        self._writer = writer
-        self._catalog = catalog
-        self._owners = declared_owners(catalog)
-        self._metrics = metrics
-        self._router_id = router_id
-        self._lease = lease
-        self._slots = slots
-        self._max_messages = max_messages
-        self._linger = linger
-        self._jitter = jitter
+    intake: Intake
+    writer: UnitOfWorkFactory
+    catalog: Catalog
+    metrics: Metrics
+    router_id: UUID
+    lease: timedelta
+    slots: int
+    max_messages: int
+    linger: timedelta
+    jitter: Random
+    full_streams: Callable[[], Collection[str]] = tuple
+    inbound_is_read: Callable[[datetime], Awaitable[bool]] | None = None
+    erasure_key: ErasureKey | None = None
+    began_at: datetime = field(default_factory=partial(datetime.now, UTC))
+    find_blocker: Callable[[int], Awaitable[Blocker | None]] | None = None
+    _held_up: dict[PartitionId, _HeldUp] = field(default_factory=dict, init=False)
+    _held_back_said_at: float = field(default=-_HELD_BACK_SAID_EVERY, init=False)
+    _recalls_until: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._owners = declared_owners(self.catalog)
 
     @property
     def has_held_up(self) -> bool:
@@ -183,7 +167,7 @@ class Batches:
         ahead: _Ready | None = None
         while True:
             if ahead is None:
-                batch = await self._intake.next_batch(self._max_messages, self._linger)
+                batch = await self.intake.next_batch(self.max_messages, self.linger)
                 ahead = batch, await self._decode(batch)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._settle_what_has_room(*ahead))
@@ -192,7 +176,7 @@ class Batches:
     async def _decode_ahead(self) -> _Ready | None:
         """Decode the next batch if it is already full; a smaller one is left to grow."""
         await asyncio.sleep(0)
-        batch = self._intake.full_batch(self._max_messages)
+        batch = self.intake.full_batch(self.max_messages)
         return None if batch is None else (batch, await self._decode(batch))
 
     async def _decode(self, batch: Batch) -> Mapping[LogMessage, DecodedMessage]:
@@ -204,31 +188,30 @@ class Batches:
             for message in slice_.messages:
                 known[message] = decoded(
                     message,
-                    self._catalog,
+                    self.catalog,
                     is_killer=slice_.is_process_killer,
-                    is_old=message.stored_at < self._began_at or began < self._recalls_until,
+                    is_old=message.stored_at < self.began_at or began < self._recalls_until,
                 )
                 if len(known) % _YIELD_EVERY == 0:
                     await asyncio.sleep(0)
-        self._metrics.stage_seconds.labels("queue").observe(queued)
-        self._metrics.stage_seconds.labels("decode").observe(monotonic() - began)
+        self.metrics.stage_seconds.labels("queue").observe(queued)
+        self.metrics.stage_seconds.labels("decode").observe(monotonic() - began)
         return known
 
     async def _settle_what_has_room(
         self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]
     ) -> None:
         held = Batch(())
-        if full := self._full_streams():
+        if full := self.full_streams():
             batch, held = split_by_capacity(batch, known, full)
         for part in self._apart(batch):
             await self._settle(part, known)
         if held:
             # Not earlier: taking messages back invalidates the other slices of their partition.
-            self._intake.failed(held, _FULL_STREAM_RETRY)
+            self.intake.failed(held, _FULL_STREAM_RETRY)
             self._report_held_back(full, len(held.messages))
 
     def _apart(self, batch: Batch) -> list[Batch]:
-        """Split a batch: first the free partitions, then each that may wait for a lock."""
         free = Batch(
             tuple(slice_ for slice_ in batch.slices if not self._is_held_up(slice_.partition))
         )
@@ -237,7 +220,7 @@ class Batches:
 
     def _report_held_back(self, full: Collection[str], messages: int) -> None:
         for stream in full:
-            self._metrics.held_back.labels(stream).inc()
+            self.metrics.held_back.labels(stream).inc()
         now = monotonic()
         if now - self._held_back_said_at >= _HELD_BACK_SAID_EVERY:
             self._held_back_said_at = now
@@ -254,7 +237,7 @@ class Batches:
             await self._persist(batch, known)
         except Exception:  # noqa: BLE001 - a bug, or data that no transaction takes
             _log.exception("batch_failed", messages=len(batch.messages))
-            self._metrics.batches.labels(BatchOutcome.FAILED).inc()
+            self.metrics.batches.labels(BatchOutcome.FAILED).inc()
             await self._isolate(batch, known)
 
     @staticmethod
@@ -268,34 +251,34 @@ class Batches:
     async def _persist(self, batch: Batch, known: Mapping[LogMessage, DecodedMessage]) -> None:
         delay = _FIRST_DELAY
         races = 0
-        while batch := self._intake.current(batch):
+        while batch := self.intake.current(batch):
             began, began_ns = monotonic(), time_ns()
             try:
                 await self._attempt(batch, known)
             except LostPartitionsError as error:
-                self._metrics.batches.labels(BatchOutcome.SUPERSEDED).inc()
-                self._intake.lost(error.lost)
+                self.metrics.batches.labels(BatchOutcome.SUPERSEDED).inc()
+                self.intake.lost(error.lost)
             except SupersededError:
-                self._metrics.batches.labels(BatchOutcome.SUPERSEDED).inc()
+                self.metrics.batches.labels(BatchOutcome.SUPERSEDED).inc()
                 races += 1
                 if races > _MAX_CONFLICT_RETRIES:
                     raise
-                await asyncio.sleep(_FIRST_DELAY * self._jitter.random())
+                await asyncio.sleep(_FIRST_DELAY * self.jitter.random())
             except ResultAheadError:
                 await self._settle_in_time(batch, known)
                 return
             except TransientError as error:
-                self._metrics.batches.labels(BatchOutcome.FAILED).inc()
+                self.metrics.batches.labels(BatchOutcome.FAILED).inc()
                 _log.warning("batch_waits", error=str(error), messages=len(batch.messages))
                 if isinstance(error, StoreUnavailableError) and error.is_held_up:
                     await self._part(batch, known)
                     return
-                await asyncio.sleep(delay * self._jitter.uniform(0.5, 1))
+                await asyncio.sleep(delay * self.jitter.uniform(0.5, 1))
                 delay = min(2 * delay, _LONGEST_DELAY)
             else:
                 for slice_ in batch.slices:
                     self._held_up.pop(slice_.partition, None)
-                self._intake.committed(batch)
+                self.intake.committed(batch)
                 batch_committed(batch.messages, began_ns)
                 self._report(batch, timedelta(seconds=monotonic() - began))
                 return
@@ -314,13 +297,13 @@ class Batches:
             final = known[message]._replace(content=replace(content, may_wait=False))
             await self._persist(batch, {message: final})
         else:
-            self._intake.failed(batch, _HELD_UP_FOR)
+            self.intake.failed(batch, _HELD_UP_FOR)
 
     async def _nothing_earlier_comes(self, message: LogMessage) -> bool:
-        if self._inbound_is_read is None:
+        if self.inbound_is_read is None:
             return True
         try:
-            return await self._inbound_is_read(message.stored_at)
+            return await self.inbound_is_read(message.stored_at)
         except TransientError as error:
             _log.warning("batch_waits", error=str(error), messages=1)
             return False
@@ -339,7 +322,7 @@ class Batches:
             if len(batch.messages) == 1:
                 held_up.sequence = first
             if held_up.sequence == first:
-                self._intake.failed(batch, _HELD_UP_FOR)
+                self.intake.failed(batch, _HELD_UP_FOR)
                 return
         for part in _parts(batch):
             await self._persist(part, known)
@@ -355,22 +338,22 @@ class Batches:
             TransientError: A retry may help.
         """
         async with (
-            self._writer.begin() as unit_of_work,
+            self.writer.begin() as unit_of_work,
             self._shortened(batch, unit_of_work.connection),
         ):
             unit_of_work.lap("wait")
             advanced = await partitions.advance(
                 unit_of_work.connection,
-                self._router_id,
+                self.router_id,
                 [_advance(slice_) for slice_ in batch.slices],
-                self._lease,
+                self.lease,
             )
             if len(advanced) < len(batch.slices):
                 raise LostPartitionsError({slice_.partition for slice_ in batch.slices} - advanced)
             unit_of_work.lap("fence")
             hit(RouterPoint.CURSORS_MOVED)
             messages = [known[message] for message in batch.messages]
-            decision = BatchDecision(self._catalog, self._slots, self._erasure_key)
+            decision = BatchDecision(self.catalog, self.slots, self.erasure_key)
             await decision.run(unit_of_work, messages)
             hit(RouterPoint.BATCH_WRITTEN)
 
@@ -384,7 +367,7 @@ class Batches:
             return
         pid = await blockers.shorten_wait(connection, _SHORT_WAIT)
         held_up = self._held_up[batch.slices[0].partition]
-        if self._find_blocker is None or held_up.is_reported:
+        if self.find_blocker is None or held_up.is_reported:
             yield
             return
         looking = asyncio.create_task(self._report_blocker(held_up, batch, pid))
@@ -394,10 +377,10 @@ class Batches:
             await end_task(looking)
 
     async def _report_blocker(self, held_up: _HeldUp, batch: Batch, pid: int) -> None:
-        while self._find_blocker is not None:
+        while self.find_blocker is not None:
             await asyncio.sleep(_LOOK_FOR_BLOCKER_EVERY)
             with suppress(TransientError):
-                if blocker := await self._find_blocker(pid):
+                if blocker := await self.find_blocker(pid):
                     held_up.is_reported = True
                     _log.error(
                         "row_locked",
@@ -429,16 +412,16 @@ class Batches:
         await self._persist(batch, {message: DecodedMessage(message, refused)})
 
     def _report(self, batch: Batch, took: timedelta) -> None:
-        self._metrics.batches.labels(BatchOutcome.COMMITTED).inc()
-        self._metrics.batch_seconds.observe(took.total_seconds())
-        self._metrics.batch_messages.observe(len(batch.messages))
+        self.metrics.batches.labels(BatchOutcome.COMMITTED).inc()
+        self.metrics.batch_seconds.observe(took.total_seconds())
+        self.metrics.batch_messages.observe(len(batch.messages))
         now = datetime.now(UTC)
         oldest: dict[str, datetime] = {}
         for slice_ in batch.slices:
             first = slice_.messages[0].stored_at
             oldest[slice_.partition.log] = min(first, oldest.get(slice_.partition.log, first))
         for log, stored_at in oldest.items():
-            self._metrics.log_lag.labels(log).set(max(0.0, (now - stored_at).total_seconds()))
+            self.metrics.log_lag.labels(log).set(max(0.0, (now - stored_at).total_seconds()))
         self._count_received(batch)
 
     def _count_received(self, batch: Batch) -> None:
@@ -449,8 +432,8 @@ class Batches:
             counts[key] = messages + 1, size + len(message.body)
         for (log, owner), (messages, size) in counts.items():
             labels = log, label_of(owner, self._owners[log])
-            self._metrics.received.labels(*labels).inc(messages)
-            self._metrics.received_bytes.labels(*labels).inc(size)
+            self.metrics.received.labels(*labels).inc(messages)
+            self.metrics.received_bytes.labels(*labels).inc(size)
 
 
 def _parts(batch: Batch) -> list[Batch]:
@@ -496,7 +479,6 @@ def split_by_capacity(
 
 
 def _leads_to(message: DecodedMessage) -> StreamName | None:
-    """Return the stream to which the outcome of a message is published."""
     content = message.content
     if isinstance(content, ArrivedResult):
         return StreamName.OUTBOUND

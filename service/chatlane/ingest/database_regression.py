@@ -40,10 +40,6 @@ def has_moved_back(
 
     A cursor goes back only under a new epoch, when its log was replaced; that is no regression of
     the database.
-
-    Args:
-        known: The positions known before the holdings were read.
-        holdings: The current rows of the database.
     """
     return any(
         (row.epoch, row.cursor if row.epoch == position.epoch else position.cursor) < position

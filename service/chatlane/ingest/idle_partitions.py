@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 
     from chatlane.domain.log import LogName, PartitionId
     from chatlane.ingest.intake import Intake
-    from chatlane.ingest.partition_reader import PartitionFeed, Transaction
+    from chatlane.ingest.partition_reader import PartitionFeed
     from chatlane.nats.jetstream import StreamState
     from chatlane.nats.log_access import LogAccess
+    from chatlane.postgres.pool import Transaction
 
 DEFAULT_INTERVAL: Final = timedelta(seconds=10)
 # How long a message may take from the leader's log through a reader.
@@ -34,40 +36,26 @@ _DELIVERY_PATIENCE: Final = timedelta(seconds=1)
 _log = get_logger("idle_check")
 
 
+@dataclass(slots=True, kw_only=True)
 class IdleCheck:
     """Move the cursors of idle partitions to the end of their log.
 
-    Args:
-        router: The id of the router that holds the partitions.
-        lease: How long this router keeps them without a renewal.
-        intake: Holds the partitions.
-        access: Gives access to the logs.
-        transaction: Opens a transaction of the store.
+    Attributes:
         interval: Pause between two checks; a partition that moved in between is skipped.
     """
 
-    def __init__(
-        self,
-        *,
-        router: UUID,
-        lease: timedelta,
-        intake: Intake,
-        access: LogAccess,
-        transaction: Transaction,
-        interval: timedelta = DEFAULT_INTERVAL,
-    ) -> None:
-        self._router = router
-        self._lease = lease
-        self._intake = intake
-        self._access = access
-        self._transaction = transaction
-        self._interval_seconds = interval.total_seconds()
-        self._cursors: dict[PartitionId, int] = {}
+    router: UUID
+    lease: timedelta
+    intake: Intake
+    access: LogAccess
+    transaction: Transaction
+    interval: timedelta = DEFAULT_INTERVAL
+    _cursors: dict[PartitionId, int] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
         """Check periodically until cancelled."""
         while True:
-            await asyncio.sleep(self._interval_seconds)
+            await asyncio.sleep(self.interval.total_seconds())
             try:
                 await self.check()
             except TransientError as error:
@@ -81,11 +69,11 @@ class IdleCheck:
         """
         before, self._cursors = (
             self._cursors,
-            {feed.partition: feed.position.cursor for feed in self._intake.feeds},
+            {feed.partition: feed.position.cursor for feed in self.intake.feeds},
         )
         still = [
             feed
-            for feed in self._intake.feeds
+            for feed in self.intake.feeds
             if feed.is_idle and before.get(feed.partition) == feed.position.cursor
         ]
         for log, feeds in groupby(still, lambda feed: feed.partition.log):
@@ -94,7 +82,7 @@ class IdleCheck:
     async def _check_log(self, log: LogName, feeds: Sequence[PartitionFeed]) -> None:
         cursors = {feed.partition: feed.position.cursor for feed in feeds}
         # Read the end of the log before the partitions: messages in between can only be newer.
-        state = await self._access.get_state(log)
+        state = await self.access.get_state(log)
         for feed in feeds:
             # Without this a log that lost its tail is read only once it has passed the cursor.
             if cursors[feed.partition] > state.last_sequence:
@@ -113,7 +101,7 @@ class IdleCheck:
         if state.generation != feed.position.generation:
             feed.break_off("log_replaced")
             return False
-        newest = await self._access.find_last_sequence(feed.partition) or 0
+        newest = await self.access.find_last_sequence(feed.partition) or 0
         if newest <= feed.position.cursor:
             return True
         if newest > feed.received_sequence:
@@ -144,9 +132,9 @@ class IdleCheck:
         with ExitStack() as stack:
             for feed in idle:
                 stack.enter_context(feed.occupy())
-            async with self._transaction() as connection:
-                moved = await partitions.advance(connection, self._router, steps, self._lease)
+            async with self.transaction() as connection:
+                moved = await partitions.advance(connection, self.router, steps, self.lease)
             for feed in idle:
                 if feed.partition in moved:
                     feed.commit(state.last_sequence, state.last_stored_at)
-        self._intake.lost(feed.partition for feed in idle if feed.partition not in moved)
+        self.intake.lost(feed.partition for feed in idle if feed.partition not in moved)

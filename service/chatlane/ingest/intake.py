@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.log import LogMessage, PartitionId
-    from chatlane.ingest.partition_reader import Transaction, TruncatedHandler
+    from chatlane.ingest.partition_reader import TruncatedHandler
     from chatlane.nats.log_access import LogAccess
+    from chatlane.postgres.pool import Transaction
     from chatlane.store.logs.partitions import Claim, PartitionLease
 
 # A partition gets at most a quarter of a batch, or an equal share if there are fewer partitions:
@@ -89,13 +90,7 @@ class Intake:
     """Hold the partitions of this router and hand out batches of their messages.
 
     Args:
-        router: The id of the router that holds the partitions.
-        lease: How long this router keeps them without a renewal.
-        access: Gives access to the logs.
-        transaction: Opens a transaction of the store.
         on_truncated: Writes the dead letter of a lost range, in the transaction that skips it.
-        metrics: Counts partitions taken and lost, and readers opened again.
-        jitter: Source of randomness.
 
     Attributes:
         lost_some: Set whenever a partition was lost, so that the ownership can check at once.
@@ -220,7 +215,6 @@ class Intake:
         fewer partitions. A suspect partition is handed out alone, one message at a time.
 
         Args:
-            max_messages: Maximum number of messages.
             linger: How long to wait for more messages once there are some.
             max_bytes: Maximum size of the bodies; a single message may be larger.
         """
@@ -269,14 +263,12 @@ class Intake:
                 feed.fail(delay)
 
     def _find(self, slice_: Slice) -> PartitionFeed | None:
-        """Return the feed of a slice, or None if the slice is no longer valid."""
         feed = self._feeds.get(slice_.partition)
         if feed is None or feed.epoch != slice_.epoch or feed.token != slice_.token:
             return None
         return feed
 
     def _survey(self) -> tuple[list[PartitionFeed], int]:
-        """Return the suspects that have messages, and the number of messages of all feeds."""
         now = self._loop.time()
         suspects: list[PartitionFeed] = []
         ready = 0

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.log import LOGS, REPLAY_WINDOW
 from chatlane.observability.logs import get_logger
 from chatlane.store.logs import log_marks, log_trims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
-
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.domain.log import LogName
     from chatlane.nats.jetstream import StreamState
+    from chatlane.nats.stream_cleanup import LogUpkeep
+    from chatlane.postgres.pool import Transaction
     from chatlane.store.logs.log_marks import PurgeBounds
 
 _MARK_EVERY: Final = timedelta(hours=1)
@@ -39,43 +37,20 @@ def purge_sequence(first_sequence: int, bounds: PurgeBounds) -> int | None:
     return sequence if sequence > first_sequence else None
 
 
-class Logs(Protocol):
-    """Access to the logs that the retention needs."""
-
-    async def get_state(self, log: LogName) -> StreamState:
-        """Return the state of a log."""
-        ...
-
-    async def find_stored_at(self, log: LogName, sequence: int) -> datetime | None:
-        """Return when a message was stored, or None if it no longer exists."""
-        ...
-
-    async def purge_below(self, log: LogName, sequence: int) -> int:
-        """Delete every message before `sequence`."""
-        ...
-
-
+@dataclass(slots=True)
 class LogRetention:
     """Record the end of each log once an hour, and purge by the records of days ago.
 
     Several routers may do this at once: marks are written once, and a repeated purge does
     nothing.
 
-    Args:
-        logs: Access to the logs.
-        transaction: Opens a transaction.
+    Attributes:
         replay_window: How long every message is kept, read or not.
     """
 
-    def __init__(
-        self,
-        logs: Logs,
-        transaction: Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]],
-        replay_window: timedelta = REPLAY_WINDOW,
-    ) -> None:
-        self._logs = logs
-        self._transaction = transaction
-        self._replay_window = replay_window
+    logs: LogUpkeep
+    transaction: Transaction
+    replay_window: timedelta = REPLAY_WINDOW
 
     async def keep(self) -> int:
         """Mark and purge both logs; return how many messages were purged.
@@ -87,25 +62,25 @@ class LogRetention:
         return sum([await self._keep(log) for log in LOGS])
 
     async def _keep(self, log: LogName) -> int:
-        state = await self._logs.get_state(log)
+        state = await self.logs.get_state(log)
         bounds = await self._mark(log, state)
         sequence = purge_sequence(state.first_sequence, bounds)
         if sequence is None or not await self._is_old(log, sequence, state.told_at):
             return 0
-        purged = await self._logs.purge_below(log, sequence)
-        async with self._transaction() as connection:
-            await log_marks.delete_old(connection, log, self._replay_window)
-            await log_trims.expire(connection, self._replay_window)
+        purged = await self.logs.purge_below(log, sequence)
+        async with self.transaction() as connection:
+            await log_marks.delete_old(connection, log, self.replay_window)
+            await log_trims.expire(connection, self.replay_window)
         _log.info("log_purged", log=log, count=purged, first_seq=sequence)
         return purged
 
     async def _mark(self, log: LogName, state: StreamState) -> PurgeBounds:
         generation = state.generation
-        async with self._transaction() as connection:
+        async with self.transaction() as connection:
             await log_marks.write(connection, log, generation, state.last_sequence, _MARK_EVERY)
-            return await log_marks.read_bounds(connection, log, generation, self._replay_window)
+            return await log_marks.read_bounds(connection, log, generation, self.replay_window)
 
     async def _is_old(self, log: LogName, sequence: int, now: datetime) -> bool:
         """Check the age in the log itself: a log that lost its tail reuses marked sequences."""
-        stored_at = await self._logs.find_stored_at(log, sequence)
-        return stored_at is None or stored_at <= now - self._replay_window
+        stored_at = await self.logs.find_stored_at(log, sequence)
+        return stored_at is None or stored_at <= now - self.replay_window

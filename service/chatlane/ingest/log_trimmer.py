@@ -8,9 +8,10 @@ decided. The cost is a shorter replay window, and only for the owner of the mess
 from __future__ import annotations
 
 import asyncio
+from dataclasses import InitVar, dataclass
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.limits.shares import bytes_to_trim, label_of
 from chatlane.domain.log import LOGS
@@ -22,17 +23,12 @@ from chatlane.store.logs import log_trims, partitions
 from chatlane.store.logs.log_trims import Trim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from contextlib import AbstractAsyncContextManager
-
-    from asyncpg.pool import PoolConnectionProxy
+    from collections.abc import Collection, Mapping
 
     from chatlane.domain.log import LogName
-    from chatlane.nats.jetstream import StreamState
-    from chatlane.nats.log_shares import LogSize, OwnerUsage
+    from chatlane.nats.log_shares import LogShares
     from chatlane.observability.metrics import Metrics
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+    from chatlane.postgres.pool import Transaction
 
 _EVERY: Final = timedelta(seconds=1)
 # Part of the limit to trim to: more than necessary, so that few new messages do not trim again.
@@ -45,56 +41,27 @@ _LEAST_PLACES: Final = 10
 _log = get_logger("log_trimmer")
 
 
-class Shares(Protocol):
-    """Access to the sizes of the logs that the trimmer needs."""
-
-    async def find_size(self, log: LogName) -> LogSize | None:
-        """Return how full a log is, or None if there is no such stream."""
-        ...
-
-    async def measure(
-        self, log: LogName, state: StreamState, declared: Iterable[str]
-    ) -> Mapping[str, OwnerUsage]:
-        """Return how much of a log each owner holds."""
-        ...
-
-    async def find_first(self, log: LogName, owner: str) -> int | None:
-        """Return the sequence of the oldest message of an owner."""
-        ...
-
-    async def purge(self, log: LogName, owner: str, below: int) -> int:
-        """Purge the messages of an owner before a sequence."""
-        ...
-
-
+@dataclass
 class LogTrimmer:
     """Purge decided messages early while a log is filling up.
 
     Several routers may do this at once: a router does not find what another one has purged.
 
-    Args:
+    Attributes:
         shares: Access to the logs.
-        transaction: Opens a transaction.
         metrics: Exports the shares and the number of purged messages.
         owners: The declared accounts and agents, by log.
         trim_above: A log is trimmed when it exceeds this part of its size limit.
     """
 
-    def __init__(
-        self,
-        shares: Shares,
-        transaction: Transaction,
-        metrics: Metrics,
-        *,
-        owners: Mapping[LogName, Collection[str]],
-        trim_above: float,
-    ) -> None:
-        self._shares = shares
-        self._transaction = transaction
-        self._metrics = metrics
-        # Messages outside all partitions have no owner, and can fill a log as well.
+    shares: LogShares
+    transaction: Transaction
+    metrics: Metrics
+    owners: InitVar[Mapping[LogName, Collection[str]]]
+    trim_above: float
+
+    def __post_init__(self, owners: Mapping[LogName, Collection[str]]) -> None:
         self._owners = {log: {*names, UNPARTITIONED} for log, names in owners.items()}
-        self._trim_above = trim_above
 
     def jobs(self) -> tuple[Job, ...]:
         """Return the periodic jobs."""
@@ -109,14 +76,14 @@ class LogTrimmer:
         """
         shares: dict[tuple[str, ...], float] = {}
         purged = sum([await self._trim(log, shares) for log in LOGS])
-        show(self._metrics.log_share, shares)
+        show(self.metrics.log_share, shares)
         return purged
 
     async def _trim(self, log: LogName, shares: dict[tuple[str, ...], float]) -> int:
-        size = await self._shares.find_size(log)
-        if size is None or size.held_bytes <= self._trim_above * size.max_bytes:
+        size = await self.shares.find_size(log)
+        if size is None or size.held_bytes <= self.trim_above * size.max_bytes:
             return 0
-        held = await self._shares.measure(log, size.state, self._owners[log])
+        held = await self.shares.measure(log, size.state, self._owners[log])
         sizes = {owner: holding.held_bytes for owner, holding in held.items()}
         for owner, held_bytes in sizes.items():
             labels = log, self._label(log, owner)
@@ -124,7 +91,7 @@ class LogTrimmer:
         below = await self._find_bound(log, size.state.generation)
         if below is None or below <= size.state.first_sequence:
             return 0
-        excess = size.held_bytes - int(_TRIMMED_TO * self._trim_above * size.max_bytes)
+        excess = size.held_bytes - int(_TRIMMED_TO * self.trim_above * size.max_bytes)
         purged = 0
         for owner, wanted in bytes_to_trim(sizes, excess).items():
             messages = -(-wanted // held[owner].message_bytes)
@@ -133,7 +100,7 @@ class LogTrimmer:
 
     async def _find_bound(self, log: LogName, generation: str) -> int | None:
         """Return the least cursor, or None if a partition has a cursor in another generation."""
-        async with self._transaction() as connection:
+        async with self.transaction() as connection:
             return await partitions.least_cursor(connection, log, generation)
 
     async def _trim_owner(
@@ -143,7 +110,7 @@ class LogTrimmer:
         purged = 0
         first_purged = last_purged = 0
         while purged < wanted:
-            first = await self._shares.find_first(log, owner)
+            first = await self.shares.find_first(log, owner)
             if first is None or first >= below:
                 break
             # A sequence holds one message at most, so this rarely purges more than wanted.
@@ -151,18 +118,18 @@ class LogTrimmer:
             end = min(first + places, below)
             trim = Trim(log, generation, owner, first, end - 1)
             # Recorded before the purge, so that a reader that misses them finds the reason.
-            async with self._transaction() as connection:
+            async with self.transaction() as connection:
                 await log_trims.note(connection, trim)
             began = monotonic()
-            count = await self._shares.purge(log, owner, end)
+            count = await self.shares.purge(log, owner, end)
             took = monotonic() - began
-            async with self._transaction() as connection:
+            async with self.transaction() as connection:
                 await log_trims.confirm(connection, trim, count)
             first_purged, last_purged = first_purged or first, end - 1
             purged += count
             await asyncio.sleep(took)
         if purged:
-            self._metrics.log_trimmed.labels(log, self._label(log, owner)).inc(purged)
+            self.metrics.log_trimmed.labels(log, self._label(log, owner)).inc(purged)
             _log.warning(
                 "log_trimmed",
                 log=log,

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.log import LOGS, describe_partition_count
 from chatlane.errors import PartitionCountError, TransientError
@@ -20,14 +20,14 @@ from chatlane.observability.logs import get_logger
 from chatlane.store.logs import partitions, routers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.log import LogName, PartitionId
-    from chatlane.ingest.database_regression import KnownPosition
-    from chatlane.ingest.partition_reader import PartitionFeed, Transaction
+    from chatlane.ingest.intake import Intake
+    from chatlane.postgres.pool import Transaction
     from chatlane.store.logs.partitions import Claim, PartitionOwner
     from chatlane.store.logs.routers import Heartbeat, Peer
 
@@ -41,36 +41,10 @@ _SLACK_SECONDS: Final = 0.002
 _log = get_logger("ownership")
 
 
-class LeaseListener(Protocol):
-    """Keep the partitions that are held; see `Intake`."""
-
-    lost_some: asyncio.Event
-
-    @property
-    def feeds(self) -> Sequence[PartitionFeed]:
-        """The partitions held."""
-
-    def hold(self, claims: Iterable[Claim]) -> None:
-        """Start reading partitions."""
-
-    async def release(self, partitions: Iterable[PartitionId]) -> None:
-        """Stop reading partitions after their current batch."""
-
-    def positions(self) -> Mapping[PartitionId, KnownPosition]:
-        """Return the confirmed position of each partition that is or was held."""
-
-    def forget_positions(self) -> None:
-        """Forget the confirmed positions, after the database has lost them."""
-
-    def lost(self, partitions: Iterable[PartitionId]) -> None:
-        """Drop partitions that another router owns."""
-
-
 def fair_share(partition_count: int, live_routers: Sequence[UUID], me: UUID) -> int:
     """Return the number of partitions for this router; the first routers take the remainder.
 
     Args:
-        partition_count: Number of partitions of one log.
         live_routers: The live routers in id order.
         me: The id of this router; its share is zero if it is not live.
     """
@@ -84,12 +58,6 @@ class Ownership:
     """Keep this router's share of the partitions.
 
     Args:
-        router: The id of this router, new in every process.
-        version: The version shown in the table of routers.
-        partition_count: The configured number of partitions of each log.
-        holder: Reads the partitions held.
-        transaction: Opens a transaction of the store.
-        is_log_reachable: Returns whether the connection to the logs is up.
         on_unreadable: Called when partitions are given up because this router cannot read them.
         on_taken_over: Called when partitions were taken over from a router that has stopped.
         on_database_regressed: Called when the database has lost what it had confirmed.
@@ -104,7 +72,7 @@ class Ownership:
         router: UUID,
         version: str,
         partition_count: int,
-        holder: LeaseListener,
+        holder: Intake,
         transaction: Transaction,
         is_log_reachable: Callable[[], bool],
         on_unreadable: Callable[[], None] = lambda: None,
@@ -197,7 +165,6 @@ class Ownership:
             self._is_outage = False
 
     async def _pause(self) -> None:
-        """Wait until the next check is due or a partition is lost."""
         try:
             async with asyncio.timeout_at(self._next_look):
                 await self._holder.lost_some.wait()
@@ -420,5 +387,4 @@ class Ownership:
 
 
 def _by_log(holdings: Sequence[PartitionOwner]) -> list[tuple[LogName, list[PartitionOwner]]]:
-    """Group the rows by log; they are sorted already."""
     return [(log, list(rows)) for log, rows in groupby(holdings, lambda row: row.partition.log)]

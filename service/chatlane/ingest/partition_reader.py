@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -43,9 +42,8 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogMessage, PartitionId
     from chatlane.nats.log_access import LogAccess
     from chatlane.nats.log_reader import LogReader
+    from chatlane.postgres.pool import Transaction
     from chatlane.store.logs.partitions import Claim
-
-Transaction = Callable[[], AbstractAsyncContextManager["PoolConnectionProxy"]]
 TruncatedHandler = Callable[["PoolConnectionProxy", "PartitionId", LogTruncated], Awaitable[bool]]
 
 # After this many takeovers without a hand-back, a message of the partition may crash routers.
@@ -67,16 +65,10 @@ class FeedDependencies:
     """Dependencies that all feeds of a router share.
 
     Attributes:
-        router: The id of the router that holds the partitions.
-        lease: How long this router keeps them without a renewal.
-        access: Gives access to the logs.
-        transaction: Opens a transaction of the store.
         on_truncated: Writes the dead letter of a missing range, in the transaction that skips it,
             and returns whether something was lost.
         on_change: Called when messages may be available or a batch may be possible.
         on_lost: Called when another router turns out to own a partition.
-        metrics: Counts readers opened again, and logs that were replaced or truncated.
-        jitter: Source of randomness.
         tries: The last suspect of each partition that this process tried, and the number of that
             try: a process that tries it again did not crash at it, whatever else failed.
     """

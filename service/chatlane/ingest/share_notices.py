@@ -5,6 +5,7 @@ A notice does not mean that the service is unhealthy; it concerns only the owner
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,13 +19,9 @@ from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from contextlib import AbstractAsyncContextManager
-
-    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.log import LogName
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+    from chatlane.postgres.pool import Transaction
 
 _EVERY: Final = timedelta(seconds=10)
 _RECENT: Final = timedelta(hours=1)
@@ -40,11 +37,11 @@ class Contents(Protocol):
         ...
 
 
+@dataclass(slots=True)
 class ShareNotices:
     """Keep the notices up to date; all routers have the same.
 
-    Args:
-        transaction: Opens a transaction.
+    Attributes:
         contents: Counts messages outside all partitions.
         found: Returns the findings of the last comparison of database and streams.
         owners: The declared accounts and agents, by log.
@@ -53,18 +50,11 @@ class ShareNotices:
         notices: One for each kind, log and owner: `log_trimmed inbound telegram/main`.
     """
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        contents: Contents,
-        found: Callable[[], Mapping[str, int]],
-        owners: Mapping[LogName, Collection[str]],
-    ) -> None:
-        self._transaction = transaction
-        self._contents = contents
-        self._found = found
-        self._owners = owners
-        self.notices: tuple[str, ...] = ()
+    transaction: Transaction
+    contents: Contents
+    found: Callable[[], Mapping[str, int]]
+    owners: Mapping[LogName, Collection[str]]
+    notices: tuple[str, ...] = field(default=(), init=False)
 
     def jobs(self) -> tuple[Job, ...]:
         """Return the periodic jobs."""
@@ -76,22 +66,22 @@ class ShareNotices:
         Raises:
             TransientError: The next run retries.
         """
-        async with self._transaction() as connection:
+        async with self.transaction() as connection:
             trims = await log_trims.list_recent(connection, _RECENT)
             dropped = await dead_letter_shares.list_recent(connection, _RECENT)
         named = {f"log_trimmed {trim.log} {self._label(trim.log, trim.owner)}" for trim in trims}
         named |= {f"dead_letters_dropped {share.log} {share.owner}" for share in dropped}
-        if self._found().get(Inconsistency.UNPARTITIONED):
+        if self.found().get(Inconsistency.UNPARTITIONED):
             named |= await self._unpartitioned()
         self.notices = tuple(sorted(named))
 
     async def _unpartitioned(self) -> set[str]:
-        counts = await self._contents.count_by_subject(StreamName.INBOUND, NOT_PARTITIONED)
+        counts = await self.contents.count_by_subject(StreamName.INBOUND, NOT_PARTITIONED)
         accounts = {"/".join(subject.split(".")[_FIRST_NAME:][:2]) for subject in counts}
         return {f"unpartitioned inbound {self._label('inbound', account)}" for account in accounts}
 
     def _label(self, log: str, owner: str) -> str:
         known = {
-            name for owner_log, names in self._owners.items() if owner_log == log for name in names
+            name for owner_log, names in self.owners.items() if owner_log == log for name in names
         }
         return label_of(owner, {*known, UNPARTITIONED})

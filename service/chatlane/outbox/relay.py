@@ -31,7 +31,6 @@ from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-    from contextlib import AbstractAsyncContextManager
     from random import Random
     from uuid import UUID
 
@@ -39,9 +38,8 @@ if TYPE_CHECKING:
 
     from chatlane.domain.effects import Publication
     from chatlane.observability.metrics import Metrics
+    from chatlane.postgres.pool import Transaction
     from chatlane.store.outbox import OutboxRow
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 # A batch deletes rows that were published before it. The relay deletes them only if no batch came
 # for so long.

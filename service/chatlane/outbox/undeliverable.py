@@ -19,13 +19,9 @@ from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.routed import RoutedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
-
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.nats.stream_cleanup import Notice, Undelivered
     from chatlane.observability.metrics import Metrics
+    from chatlane.postgres.pool import Transaction
 
 _log = get_logger("undeliverable")
 
@@ -52,7 +48,7 @@ class UndeliverableMessages:
     def __init__(
         self,
         notices: Notices,
-        transaction: Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]],
+        transaction: Transaction,
         metrics: Metrics,
     ) -> None:
         self._notices = notices

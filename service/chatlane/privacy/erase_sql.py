@@ -16,12 +16,11 @@ from chatlane.privacy.erasure_rules import Row, Said
 from chatlane.search import index_sql
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from asyncpg.pool import PoolConnectionProxy
 
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+    from chatlane.postgres.pool import Transaction
 
 _ROWS_AT_ONCE: Final = 20_000
 _CHANGED_AT_ONCE: Final = 5_000

@@ -49,17 +49,14 @@ from chatlane_schemas.topology.streams import STREAMS_OF_PEOPLE, StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.erasure_key import ErasureKey
-    from chatlane.postgres.pool import Store
+    from chatlane.postgres.pool import Store, Transaction
     from chatlane.privacy.erasure_rules import Ids, Said
     from chatlane.privacy.person_data import Streams
     from chatlane_schemas.session_api.people import Person
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 TIMEOUT: Final = timedelta(seconds=30)
 # How far ahead the end of an erasure is announced; every router has to know it by then.

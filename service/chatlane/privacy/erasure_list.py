@@ -21,17 +21,15 @@ from chatlane.store.logs.log_trims import Holes
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Iterable
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.log import LogName
+    from chatlane.postgres.pool import Transaction
     from chatlane.privacy.person_data import Streams
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 _AT_ONCE: Final = 200
 _LOGS: Final = frozenset({StreamName.INBOUND, StreamName.RESULTS})

@@ -7,16 +7,14 @@ from pydantic_core import from_json
 from chatlane.privacy.erase_sql import said_columns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
+    from chatlane.postgres.pool import Transaction
     from chatlane.privacy.erasure_rules import Said
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 _ROWS_AT_ONCE: Final = 500
 

@@ -15,18 +15,14 @@ from chatlane_schemas.dead import Stage
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.nats.jetstream import StoredMessage, StreamState
+    from chatlane.postgres.pool import Transaction
     from chatlane.privacy.erase_sql import Letter, Reply
     from chatlane.privacy.erasure_rules import ErasureScope, Said
     from chatlane_schemas.session_api.people import Person
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 _MESSAGES_AT_ONCE: Final = 1_000
 _SESSIONS_AT_ONCE: Final = 50

@@ -18,18 +18,14 @@ from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.ingest.partition_reader import PartitionFeed
     from chatlane.nats.jetstream import StreamState
     from chatlane.observability.metrics import Metrics
+    from chatlane.postgres.pool import Transaction
     from chatlane.reconciliation.backlogs import Backlog
     from chatlane.store.dead_letters import Tally
     from chatlane_schemas.topology.streams import DurableSpec, StreamSpec
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 # A caller that waits for an answer needs to know within seconds that a stream is missing.
 _LOOK_FOR_STREAMS: Final = timedelta(seconds=2)

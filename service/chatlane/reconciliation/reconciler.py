@@ -27,23 +27,19 @@ from chatlane.store.logs import partitions
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
-
-    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.log import LogName, LogPosition, PartitionId
     from chatlane.nats.jetstream import StreamState
     from chatlane.observability.metrics import Metrics
+    from chatlane.postgres.pool import Transaction
     from chatlane.reconciliation.backlogs import Backlog
     from chatlane.reconciliation.reconciliation_sql import Round
     from chatlane.reconciliation.stream_gap_repair import LostMessages
     from chatlane_schemas.topology.streams import DurableSpec
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 # While the servers are available, the service handles everything checked here within seconds.
 GRACE_PERIOD: Final = timedelta(seconds=60)

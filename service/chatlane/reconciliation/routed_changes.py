@@ -30,20 +30,17 @@ from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.topology.streams import StreamName, routed_durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
-
-    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Agent
     from chatlane.domain.states import Session
     from chatlane.nats.jetstream import StoredMessage
+    from chatlane.postgres.pool import Transaction
     from chatlane.privacy.person_data import Streams
     from chatlane.reconciliation.stream_gap_repair import Contents
     from chatlane.store.routed_changes import RoutedRow
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 _CHANGES_AT_ONCE: Final = 200
 # More unread messages of one session than this stay as they were routed.

@@ -30,21 +30,17 @@ from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
-
-    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Agent
     from chatlane.nats.jetstream import StoredMessage
     from chatlane.observability.metrics import Metrics
+    from chatlane.postgres.pool import Transaction
     from chatlane.reconciliation.stream_contents import Held, Look
     from chatlane.reconciliation.stream_marks import StreamMark
     from chatlane.store.logs.log_trims import Holes
-
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 _COMPARED: Final = (StreamName.ROUTED, StreamName.OUTBOUND)
 # Number of messages since the mark that are checked against the database.

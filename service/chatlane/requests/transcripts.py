@@ -9,9 +9,8 @@ from chatlane.decisions.operations.rewind import retry
 from chatlane.domain.addressing.keys import MalformedKeyError
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects, MessageRow, without_nulls
-from chatlane.domain.sessions.compaction import session_behind
 from chatlane.domain.sessions.refusals import conflict, invalid, no_session, stale
-from chatlane.domain.sessions.session_flags import end_session
+from chatlane.domain.sessions.session_flags import end_session, session_behind
 from chatlane.domain.sessions.transcripts import Version, placements
 from chatlane.domain.turns.lifecycle import open_turn, void_turn
 from chatlane.store import turns

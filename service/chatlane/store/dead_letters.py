@@ -59,10 +59,7 @@ async def list_recent(
     """Return dead letters and the time each was written, newest first, without bodies.
 
     Args:
-        connection: Any connection.
-        limit: Maximum number of dead letters.
         before: Return only older ones; the time of the last one of the previous page.
-        reason: Return only dead letters with this reason.
     """
     rows = await connection.fetch(RECENT_DEAD_LETTERS_SQL, limit, before, reason)
     return [(at, DeadRow._make((*fields, None))) for at, *fields in rows]

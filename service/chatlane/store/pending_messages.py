@@ -219,7 +219,6 @@ async def close(
 
     Args:
         connection: Connection of a transaction that has locked the session.
-        session_id: Session of the waiting messages.
         first_seq: Transcript place of the first of them.
         reason: Reason that they stay unanswered.
         authors: Platform ids of the person whose messages to move; None for all messages.

@@ -137,7 +137,6 @@ class ClaimService:
                 await self._serve(part)
 
     def _apart(self, batch: list[_Claim | _Renewal]) -> list[list[_Claim | _Renewal]]:
-        """Split a batch: first the free requests, then each request that may wait for a lock."""
         now = monotonic()
         self._held_up = {turn: until for turn, until in self._held_up.items() if until > now}
         if not self._held_up:
@@ -301,7 +300,6 @@ class _Serving:
         return True
 
     def _change(self, turn: Turn) -> Session:
-        """Return the session of a turn and mark it as changed, so that it is written."""
         session = self._sessions[turn.session_id]
         self._changed[session.id] = session
         return session

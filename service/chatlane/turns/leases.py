@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -35,29 +36,23 @@ _UNREAD_PAUSE: Final = timedelta(seconds=15)
 _log = get_logger("deadlines")
 
 
+@dataclass(slots=True)
 class Deadlines:
     """Find turns that are due and act on them; several routers may do so at once.
 
-    Args:
+    Attributes:
         unread: Counts the notifications that the workers of an agent have not read yet. While
             there are any, a repeated notification would only lengthen their queue.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        writer: UnitOfWorkFactory,
-        catalog: Catalog,
-        unread: Callable[[str], Awaitable[int]],
-    ) -> None:
-        self._store = store
-        self._writer = writer
-        self._catalog = catalog
-        self._unread = unread
+    store: Store
+    writer: UnitOfWorkFactory
+    catalog: Catalog
+    unread: Callable[[str], Awaitable[int]]
 
     async def sweep(self) -> int:
         """Act on all turns that are due; return how many were found."""
-        async with self._store.transaction() as connection:
+        async with self.store.transaction() as connection:
             due = await turns.find_due(connection, _MOST_AT_ONCE)
         if due:
             await self._act(due, await self._agents_with_unread(due))
@@ -65,12 +60,12 @@ class Deadlines:
 
     async def _agents_with_unread(self, due: Sequence[DueTurn]) -> set[str]:
         agents = {turn.agent for turn in due if turn.may_be_unread}
-        return {agent for agent in agents if await self._unread(agent) > 0}
+        return {agent for agent in agents if await self.unread(agent) > 0}
 
     async def _act(self, due: Sequence[DueTurn], unread: set[str]) -> None:
         later = {turn.id for turn in due if turn.may_be_unread and turn.agent in unread}
         if later:
-            async with self._store.transaction() as connection:
+            async with self.store.transaction() as connection:
                 await turns.postpone(connection, later, _UNREAD_PAUSE)
         now = [turn.id for turn in due if turn.id not in later]
         if now:
@@ -98,7 +93,7 @@ class Deadlines:
             _log.exception("turn_not_swept", turn_id=turn_id)
 
     async def _expire_together(self, ids: Sequence[UUID]) -> None:
-        async with self._writer.begin() as unit_of_work:
+        async with self.writer.begin() as unit_of_work:
             await self._expire(unit_of_work, ids)
 
     async def _expire(self, unit_of_work: UnitOfWork, ids: Sequence[UUID]) -> None:
@@ -138,16 +133,16 @@ class Deadlines:
                 turn.agent = session.agent
             repeat_notice(turn, effects)
             return
-        agent = self._catalog.agents.get(turn.agent)
+        agent = self.catalog.agents.get(turn.agent)
         expire_lease(
             turn,
             session,
             max_attempts=agent.max_attempts if agent else 1,
             has_waiting=has_waiting,
-            notices=self._catalog.notices_of(session.platform),
+            notices=self.catalog.notices_of(session.platform),
             effects=effects,
         )
 
     def _serves_turns(self, agent: str) -> bool:
-        declared = self._catalog.agents.get(agent)
+        declared = self.catalog.agents.get(agent)
         return declared is not None and declared.delivery == "turns"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
@@ -50,26 +51,20 @@ class LogEnd(Protocol):
         ...
 
 
+@dataclass(slots=True)
 class TimedEnds:
     """Check sessions whose reset may be due; several routers may do so at once.
 
-    Args:
+    Attributes:
         end_of_log: Returns the current end of the inbound log.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        writer: UnitOfWorkFactory,
-        catalog: Catalog,
-        end_of_log: Callable[[], Awaitable[LogEnd]],
-    ) -> None:
-        self._store = store
-        self._writer = writer
-        self._catalog = catalog
-        self._end_of_log = end_of_log
-        self._walked_to = _START
-        self._walk_began: datetime | None = None
+    store: Store
+    writer: UnitOfWorkFactory
+    catalog: Catalog
+    end_of_log: Callable[[], Awaitable[LogEnd]]
+    _walked_to: UUID = field(default=_START, init=False)
+    _walk_began: datetime | None = field(default=None, init=False)
 
     def jobs(self) -> tuple[Job, ...]:
         """Return the periodic jobs."""
@@ -94,13 +89,13 @@ class TimedEnds:
         return looked_at
 
     async def _sweep_some(self) -> int:
-        async with self._store.transaction() as connection:
+        async with self.store.transaction() as connection:
             due = await timed_resets.find_due(connection, _AT_ONCE)
             asked_at = await timed_resets.now(connection)
         if not due:
             return 0
-        end = await self._end_of_log()
-        async with self._writer.begin() as unit_of_work:
+        end = await self.end_of_log()
+        async with self.writer.begin() as unit_of_work:
             await self._look(unit_of_work, due, end, asked_at)
         return len(due)
 
@@ -119,7 +114,7 @@ class TimedEnds:
         for session in locked.values():
             looked = evaluate(
                 session,
-                policy_of(self._catalog, session.session_key),
+                policy_of(self.catalog, session.session_key),
                 now=now,
                 committed_until=until,
                 ending_at=announced[session.id],
@@ -148,7 +143,7 @@ class TimedEnds:
         return armed
 
     async def _arm_some(self, platforms: Sequence[str]) -> tuple[int, bool]:
-        async with self._store.transaction() as connection:
+        async with self.store.transaction() as connection:
             now = await timed_resets.now(connection)
             if self._walk_began is None or now - self._walk_began > _WALK_AGAIN:
                 self._walked_to, self._walk_began = _START, now
@@ -168,14 +163,14 @@ class TimedEnds:
         classes = ("dm", "group")
         return [
             name
-            for name in self._catalog.platforms
+            for name in self.catalog.platforms
             if any(
-                self._catalog.reset_policy_for(name, chat_class).is_timed for chat_class in classes
+                self.catalog.reset_policy_for(name, chat_class).is_timed for chat_class in classes
             )
         ]
 
     def _is_timed(self, session_key: str) -> bool:
-        return policy_of(self._catalog, session_key).is_timed
+        return policy_of(self.catalog, session_key).is_timed
 
 
 def _before(now: datetime) -> UUID:

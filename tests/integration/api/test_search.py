@@ -455,7 +455,7 @@ async def test_two_routers_that_fill_the_same_do_it_once(library: Library) -> No
 
 async def test_what_was_edited_is_found_as_it_is_now(database_url: str) -> None:
     async with open_library(database_url) as library, open_kernel(database_url) as kernel:
-        kernel.writer._written = library.filling.written
+        kernel.writer.written = library.filling.written
         for number, text in (("1", "needle one"), ("2", "needle two"), ("3", "needle three")):
             said = event(chat="1", user="1", mid=number, text=text)
             session = (await kernel.say(said)).session
@@ -487,7 +487,7 @@ async def test_of_sessions_that_go_nothing_is_found(library: Library) -> None:
 
 async def test_what_is_said_in_a_chat_is_found(database_url: str) -> None:
     async with open_library(database_url) as library, open_kernel(database_url) as kernel:
-        kernel.writer._written = library.filling.written
+        kernel.writer.written = library.filling.written
         session = (await kernel.say(event(chat="1", user="1", mid="1", text="needle?"))).session
         await kernel.run_turn(session, "No needle.")
         await library.filling.fill()

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from chatlane.decisions.batch_decision import BatchDecision, decoded
-from chatlane.domain.limits.admission import Limit, Limits
+from chatlane.domain.catalog import Limit, Limits
 from chatlane.domain.log import LogMessage
 from chatlane.maintenance import TableMaintenance
 from chatlane.outbox.redrive import Retrying

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import structlog
 
-from chatlane.domain.catalog import Catalog
-from chatlane.domain.limits.admission import Limit
-from chatlane.store import bots
+from chatlane.domain.catalog import Catalog, Limit
+from chatlane.store import keyed_rows
 from chatlane_schemas.inbound import InboundEvent
 from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event
 
@@ -204,10 +203,8 @@ async def test_what_quiet_bots_spent_is_forgotten(kernel_with: KernelWith) -> No
         "UPDATE bot_budgets SET last_at = clock_timestamp() WHERE key = "
         "(SELECT min(key) FROM bot_budgets)"
     )
-    after: bytes | None = b""
-    while after is not None:
-        async with kernel.store.transaction() as connection:
-            after = await bots.forget(connection, after, timedelta(days=1), 1)
+    query, unused = keyed_rows.EXPIRE_BUDGETS_SQL, timedelta(days=1)
+    await keyed_rows.expire(kernel.store.transaction, query, unused, at_once=1)
     assert await kernel.value("SELECT count(*) FROM bot_budgets") == 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlane.domain.limits.admission import Limit, Limits
+from chatlane.domain.catalog import Limit, Limits
 from chatlane.domain.notices import Notices
 from chatlane.domain.policy import ResetPolicy
 from tests.integration.cases.test_resets import KernelWith

@@ -21,10 +21,9 @@ from chatlane.decisions.batch_decision import BatchDecision, decoded
 from chatlane.decisions.inbound_decoder import ValidatedEvent
 from chatlane.decisions.unit_of_work import UnitOfWorkFactory
 from chatlane.domain.addressing.dedupe import digests
-from chatlane.domain.catalog import Account, Agent, Catalog, Platform
+from chatlane.domain.catalog import Account, Agent, Catalog, Limits, Platform
 from chatlane.domain.commands.command_words import CommandRules
 from chatlane.domain.ids import derived_id
-from chatlane.domain.limits.admission import Limits
 from chatlane.domain.log import LogMessage
 from chatlane.domain.notices import ENGLISH, Notices
 from chatlane.domain.policy import KeyRules, ResetPolicy

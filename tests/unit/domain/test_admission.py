@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.limits.admission import Bucket, Limit, Limits, counters
+from chatlane.domain.catalog import Limit, Limits
+from chatlane.domain.limits.message_limits import Bucket, counters
 
 START = datetime(2026, 5, 11, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

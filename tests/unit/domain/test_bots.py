@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.limits.admission import Limit
-from chatlane.domain.limits.bots import Bots, chat_of, chats_to_ask_for, pair_of, range_of
+from chatlane.domain.catalog import Limit
+from chatlane.domain.limits.message_limits import (
+    Bots,
+    chat_of,
+    chats_to_ask_for,
+    pair_of,
+    range_of,
+)
 
 START = datetime(2026, 5, 11, 9, tzinfo=UTC)
 LIMIT = Limit(5, timedelta(minutes=1))

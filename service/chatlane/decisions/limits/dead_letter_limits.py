@@ -128,7 +128,6 @@ class DeadLetterLimits:
     def _tally(
         self, rows: Sequence[DeadRow], shares: Mapping[UUID, Share], used: dict[Share, Used]
     ) -> Tallies:
-        """Decide in order which dead letters of a batch are kept."""
         tallies: Tallies = defaultdict(_Tally)
         # Equal bytes that were stored at the same time are one letter.
         for row in {row.id: row for row in rows}.values():

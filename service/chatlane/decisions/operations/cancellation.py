@@ -62,7 +62,6 @@ async def stop_session(
 
     Args:
         session: The session, locked.
-        at: When the stop was decided.
         authors: Platform ids of a person: only messages of this person are dropped. Messages of
             others are still answered, and a turn with messages of others continues. None: drop
             all messages.
@@ -92,7 +91,6 @@ async def _close_waiting(
     reason: Unanswered,
     authors: Collection[str] | None,
 ) -> int:
-    """Move pending messages into the transcript, marked as not answered."""
     was_empty = session.next_seq == 1
     dropped = await pending_messages.close(
         connection, session.id, session.next_seq, reason, authors

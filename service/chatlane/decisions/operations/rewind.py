@@ -62,10 +62,6 @@ async def retry(
         connection: The connection of the transaction that has locked the session.
         session: An idle session; its counters change, so the caller has to write it.
         agent: The agent that serves the session.
-        at: When the retry was requested.
-        trigger: The bytes from which the new ids are derived.
-        slots: How many slots a `stream` agent's messages are spread over.
-        effects: Collects rows and publications.
 
     Returns:
         The removed turn; None if there are no messages of people, or they were deleted since.

@@ -41,7 +41,6 @@ class Rebinding:
         locked: The sessions that this transaction has locked, by id.
         effects: The effects to add to. A batch writes its earlier effects first, because a branch
             copies the rows that its parent has in the database.
-        at: When the change was requested.
     """
 
     connection: PoolConnectionProxy
@@ -83,7 +82,6 @@ class Rebinding:
         Args:
             parent: The locked session to copy. It does not change, but it ends if `lane` leaves
                 it and no other lane points to it.
-            trigger: The bytes from which the id of the branch is derived.
             through_seq: The place of the last row to copy; None copies all rows.
             lane: A lane that points to `parent`, and to the branch afterwards.
         """

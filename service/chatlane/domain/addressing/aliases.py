@@ -298,7 +298,6 @@ class AliasBook:
 
         Args:
             address: Of the event, not resolved.
-            at: When the event was stored.
             persons: Whether the platform has several ids for one person.
             own_ids: Sender ids of the bot: its messages do not link it with the peer.
         """
@@ -343,7 +342,6 @@ class AliasBook:
         return merges
 
     def _is_contradicted(self, alias_id: AliasId, forms: Sequence[str]) -> bool:
-        """Return whether an id was known with another partner than the one it came with."""
         row = self._rows.get(alias_id)
         if len(forms) == 1 or (row is not None and row.partner in forms):
             return False
@@ -354,18 +352,11 @@ class AliasBook:
         )
 
     def _elsewhere(self, alias_id: AliasId) -> list[AliasRow]:
-        """Return the rows of a person's id on other accounts."""
         known = self._accounts.get((alias_id.platform, alias_id.alias), {})
         return [self._rows[other] for other in known if other.account != alias_id.account]
 
     def _adopt_changes(self, alias_id: AliasId, forms: Sequence[str], at: datetime) -> None:
-        """Adopt changes of hands of a number that only other accounts know about.
-
-        Args:
-            alias_id: Of a person on the account of an event.
-            forms: All ids in the event.
-            at: When the event was stored.
-        """
+        """Adopt changes of hands of a number that only other accounts know about."""
         others = self._elsewhere(alias_id)
         if not others or is_lasting(alias_id.platform, alias_id.alias):
             return
@@ -400,9 +391,6 @@ class AliasBook:
         adapter may decide who reads a conversation on its own account only.
 
         Args:
-            alias_id: Of a person on the account of an event.
-            forms: All ids in the event.
-            at: When the event was stored.
             is_change: Whether the event reveals that an id changed hands.
         """
         partner = partner_in(alias_id.platform, alias_id.alias, forms)
@@ -442,7 +430,6 @@ class AliasBook:
         Args:
             rows: Of the ids that were not known with other partners.
             ids: Those ids, including those that this account does not know.
-            forms: All ids in the event.
             is_contradicted: Whether another one of the ids was known with another partner. Then a
                 number that was never seen with a partner may be the former number of another
                 person.

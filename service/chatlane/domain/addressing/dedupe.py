@@ -32,7 +32,6 @@ def digests(event: InboundEvent, address: Address, person: str | None = None) ->
     profiles of one account counts once for each.
 
     Args:
-        event: The decoded event.
         address: Its address, aliases *not* resolved.
         person: Canonical id of the person whose DM this is (`Resolved.person`).
     """
@@ -74,7 +73,6 @@ def digests_of_message(
 
     Args:
         message_id: The platform's id of the message; an empty one has no digest.
-        event: The decoded event.
         address: Its address, aliases *not* resolved.
         person: Canonical id of the person whose DM this is (`Resolved.person`).
     """

@@ -35,11 +35,7 @@ if TYPE_CHECKING:
 
 
 def owner_text(platform: str, account: str, scope: str | None, name: str) -> str:
-    """Return an identity in the form in which sessions store their owner; injective.
-
-    Args:
-        name: Of the identity.
-    """
+    """Return an identity in the form in which sessions store their owner; injective."""
     names = [platform, account, name] if scope is None else [platform, account, name, scope]
     return ":".join(map(escaped, names))
 
@@ -53,12 +49,7 @@ def parse_owner_text(owner: str) -> tuple[str, str, str | None, str]:
 # Runs several times for every message.
 @lru_cache(maxsize=8192)
 def owner_of(session_key: str, person: str | None) -> str | None:
-    """Return the owner of a session in which a person was the first to write.
-
-    Args:
-        session_key: Key of its lane.
-        person: Name of their identity, if they have one.
-    """
+    """Return the owner of a session in which a person was the first to write."""
     key = None if person is None else _unshared(session_key)
     if key is None or person is None:
         return None
@@ -71,13 +62,7 @@ def is_shared_lane(session_key: str) -> bool:
 
 
 def shared_key(session_id: UUID, session_key: str, lane_keys: Iterable[str]) -> str:
-    """Return a key without a person for a session of one person in which others wrote.
-
-    Args:
-        session_id: Of the session.
-        session_key: Its current key.
-        lane_keys: Keys of the lanes that point to it.
-    """
+    """Return a key without a person for a session of one person in which others wrote."""
     shared = next(filter(is_shared_lane, lane_keys), None)
     if shared is not None:
         return shared
@@ -174,7 +159,6 @@ def identity_with(
     """Build an identity from its records.
 
     Args:
-        name: Its name.
         spans: All of its spans, past ones included; without any, the name is its only id.
     """
     known = tuple(spans) or (Span(name),)

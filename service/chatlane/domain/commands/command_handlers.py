@@ -8,7 +8,7 @@ the session.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.addressing.owners import is_shared_lane, owner_of
@@ -28,14 +28,11 @@ from chatlane.domain.effects import TitleRow
 from chatlane.domain.ids import derived_id
 from chatlane.domain.lanes import not_before
 from chatlane.domain.notices import NoticeId
-from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.sessions.session_flags import end_session
 from chatlane.domain.states import Session
 from chatlane_schemas.events import EndReason, ResetReason
-from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Part
 from chatlane_schemas.session_api.session_changes import MAX_TITLE_CHARACTERS, shown_title
-from chatlane_schemas.source import source_of
 from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
@@ -121,20 +118,18 @@ class CommandInvocation(NamedTuple):
         return needs.get(self.name, False)
 
 
+@dataclass(slots=True)
 class CommandHandlers:
     """Executes the commands of one batch, in their order among its messages.
 
-    Args:
+    Attributes:
         cards: Summaries of the sessions that the commands of the batch may concern.
     """
 
-    def __init__(
-        self, placement: Placement, summaries: SessionSummaries, effects: Effects, catalog: Catalog
-    ) -> None:
-        self.placement = placement
-        self.summaries = summaries
-        self.effects = effects
-        self._catalog = catalog
+    placement: Placement
+    summaries: SessionSummaries
+    effects: Effects
+    catalog: Catalog
 
     def accept(self, arrived: ResolvedMessage) -> CommandInvocation | None:
         """Return the command to execute; None if there is none, or after refusing it.
@@ -150,7 +145,7 @@ class CommandHandlers:
             return None
         if self.placement.is_repeat(arrived):
             return None
-        rules = self._catalog.platforms[arrived.event.platform].commands
+        rules = self.catalog.platforms[arrived.event.platform].commands
         session = self.placement.find_session(arrived)
         if session is not None and session.ended_at is not None:
             session = None
@@ -199,14 +194,7 @@ class CommandHandlers:
         # there is no order to keep.
         session = self.placement.find_session(arrived) or _placeholder_session(arrived)
         answer_id = derived_id(arrived.stored_at, arrived.digests[0], "reply")
-        speaking = Speaking(
-            session,
-            arrived.agent.name,
-            source_of(arrived.event),
-            arrived.stored_at,
-            kind=OutboundKind.NOTICE,
-        )
-        speaking.say(Part(text=said), answer_id, self.effects)
+        arrived.notice_in(session).say(Part(text=said), answer_id, self.effects)
 
     def new_session(self, invocation: CommandInvocation) -> str:
         """Point the lane to a new session; end the old one unless another lane points to it."""

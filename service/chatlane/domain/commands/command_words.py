@@ -116,8 +116,6 @@ def parse_command(
     """Return the command in a text; None if it is plain text.
 
     Args:
-        text: The text of the message.
-        rules: Of the platform.
         bot_name: The name by which commands address this bot; None if it has none.
         mention: Matches a mention of this bot before a command; from `own_mention`.
     """

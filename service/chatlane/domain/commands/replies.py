@@ -77,8 +77,6 @@ def with_unanswered(notices: Notices, reply: str, *, dropped: int, left: int) ->
     """Return the reply to `/new` with the number of messages that are still unanswered.
 
     Args:
-        notices: The texts of the language.
-        reply: The reply.
         dropped: How many messages of the person will not be answered.
         left: How many messages of other people will still be answered.
     """

@@ -103,8 +103,6 @@ def scope_of(
     """Return the sessions that a person on a lane may name.
 
     Args:
-        session_key: Of the lane.
-        person: Name of their identity, if they have one.
         other_owners: Further owner names of the person's sessions.
     """
     owner = owner_of(session_key, person)

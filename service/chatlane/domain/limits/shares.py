@@ -55,10 +55,6 @@ def bytes_to_trim(held: Mapping[str, int], excess: int) -> dict[str, int]:
 
     Only the largest owners free space: each is cut to the same size, and an owner that holds less
     than that keeps everything.
-
-    Args:
-        held: Bytes by owner.
-        excess: Bytes to free.
     """
     if excess <= 0:
         return {}

@@ -48,8 +48,6 @@ class Prompts:
     """Writes the prompt contexts of sessions.
 
     Args:
-        platforms: The declared platforms, by name.
-        profiles: The declared profiles, as written in keys.
         key: Secret of the digests; None where no platform hides ids.
     """
 
@@ -69,12 +67,7 @@ class Prompts:
         self._known: tuple[Source, str, Place] | None = None
 
     def context(self, source: Source, session_key: str) -> str:
-        """Return the block for a system prompt.
-
-        Args:
-            source: Of the newest message that names its sender.
-            session_key: Key of the session.
-        """
+        """Return the block for a system prompt."""
         place = self._place(source, session_key)
         around = self._surroundings.get((place.profile, place.hides_ids), self._nothing_around)
         return "\n".join(
@@ -126,7 +119,6 @@ class Prompts:
 
 
 def _whereabouts(place: Place) -> Iterator[str]:
-    """Yield the lines on the place and its people."""
     yield f"**Source:** {_source(place)}"
     if place.topic is not None:
         yield f"**Channel Topic:** {quoted(place.topic)}"
@@ -207,9 +199,6 @@ def prompted(
 
     Args:
         prompts: None if the agent wants no context.
-        target: Where the answer goes.
-        session_key: Key of the session.
-        messages: The messages that the turn answers.
     """
     shown = with_senders(prompts, session_key, messages)
     if prompts is None or target is None:

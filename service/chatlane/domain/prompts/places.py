@@ -59,7 +59,6 @@ def place_of(
         source: Of one of its messages.
         session_key: Key of the session; its lane may have another one, which then follows from
             the source.
-        rules: Key rules of the platform.
         redaction: Hides ids; None where they are shown.
     """
     address = address_of_source(source)

@@ -37,7 +37,6 @@ def surroundings_of(
 
     Args:
         profile: As written in keys; only accounts that may address it are shown.
-        platforms: The declared platforms, by name.
         redaction: Hides ids, if any platform hides them.
         hides_ids: Whether the platform of the session hides ids. The platform of a home channel
             may hide them as well.
@@ -73,7 +72,6 @@ def _connected(platforms: list[Platform], profile: str) -> Iterator[str]:
 
 
 def _homes(platform: Platform, profile: str) -> Iterator[tuple[str, HomeChannel]]:
-    """Yield the home channels of a platform with their names as targets."""
     having = [
         account for _, account in sorted(platform.accounts.items()) if account.home is not None
     ]

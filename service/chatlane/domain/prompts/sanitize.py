@@ -134,7 +134,6 @@ def without_numbers(text: str, ids: Collection[str]) -> str | None:
     """Return a name or topic without ids and phone numbers; None if nothing else is left.
 
     Args:
-        text: The text to show, cleaned.
         ids: Ids, in every form that may occur in a name.
     """
     if text in ids:

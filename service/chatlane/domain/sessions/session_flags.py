@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from chatlane.domain.addressing.keys import parse_session_key
 from chatlane.domain.addressing.owners import is_shared_lane
 from chatlane.domain.counts import CountName
-from chatlane.domain.effects import Publication
+from chatlane.domain.fast_json import session_started
 from chatlane.domain.ids import derived_id
 from chatlane.domain.policy import served_boundary_at
 from chatlane.domain.sessions.session_handoff import inherit_from
-from chatlane.domain.sessions.transcripts import BRANCH
+from chatlane.domain.sessions.transcripts import BRANCH, COMPRESSION
 from chatlane.domain.states import Session
 from chatlane_schemas.codec import encode
-from chatlane_schemas.events import EndReason, ResetReason, SessionEnded, SessionStarted
+from chatlane_schemas.events import EndReason, ResetReason, SessionEnded
 from chatlane_schemas.session_api.session_state import ModelOverride, ResumeMark
-from chatlane_schemas.topology.subjects import event as event_subject
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -39,9 +39,7 @@ def end_session(session: Session, at: datetime, reason: EndReason, effects: Effe
         agent=session.agent,
         reason=reason,
     )
-    effects.publications.append(
-        Publication(None, "EVENTS", event_subject("session", "ended"), ended.id, encode(ended))
-    )
+    effects.publish_event("ended", ended.id, encode(ended))
 
 
 def next_session(
@@ -57,24 +55,12 @@ def next_session(
 
     Args:
         previous: The session that the lane pointed to; has ended.
-        session_key: Key of the lane.
-        at: When the session was requested.
-        trigger: Makes the id unique and repeatable.
-        policy: In force on the lane.
     """
     at = _not_before(at, previous)
-    session = Session(
-        id=derived_id(at, trigger, "session"),
-        session_key=session_key,
-        agent=previous.agent,
-        platform=parse_session_key(session_key).platform,
-        started_at=at,
-        served_boundary=served_boundary_at(at, policy),
-        owner=previous.owner,
-        is_new=True,
-    )
+    session_id = derived_id(at, trigger, "session")
+    session = _new(session_id, session_key, previous.agent, at, policy, previous.owner)
     inherit_from(session, previous, ResetReason.REQUESTED)
-    _announce_start(session, previous, effects)
+    announce_start(session, previous, ResetReason.REQUESTED, effects)
     return session
 
 
@@ -92,21 +78,10 @@ def opened_session(
 
     Args:
         session_key: Key of its lane, or a unique key if no lane points to it.
-        at: When the session was requested.
-        policy: In force on the lane.
         owner: Its owner, if known before the first message.
     """
-    session = Session(
-        id=session_id,
-        session_key=session_key,
-        agent=agent,
-        platform=parse_session_key(session_key).platform,
-        started_at=at,
-        served_boundary=served_boundary_at(at, policy),
-        owner=owner,
-        is_new=True,
-    )
-    _announce_start(session, None, effects)
+    session = _new(session_id, session_key, agent, at, policy, owner)
+    announce_start(session, None, None, effects)
     return session
 
 
@@ -127,28 +102,16 @@ def branch_of(
         session_key: Key of the lane it is for. If that is the lane of one person and the parent
             is shared, the parent's key is used, for the copy has messages of other people.
         through_seq: Place of the last row that it copies from its parent.
-        at: When the branch was requested.
-        trigger: Makes the id unique and repeatable.
-        policy: In force on the lane.
     """
     at = _not_before(at, parent)
     if is_shared_lane(parent.session_key) and not is_shared_lane(session_key):
         session_key = parent.session_key
-    session = Session(
-        id=derived_id(at, trigger, "session"),
-        session_key=session_key,
-        agent=parent.agent,
-        platform=parse_session_key(session_key).platform,
-        started_at=at,
-        parent_id=parent.id,
-        link_kind=BRANCH,
-        last_activity_at=at,
-        served_boundary=served_boundary_at(at, policy),
-        next_seq=through_seq + 1,
-        owner=parent.owner,
-        is_new=True,
-    )
-    _announce_start(session, parent, effects)
+    session_id = derived_id(at, trigger, "session")
+    session = _new(session_id, session_key, parent.agent, at, policy, parent.owner)
+    session.parent_id, session.link_kind = parent.id, BRANCH
+    session.last_activity_at = at
+    session.next_seq = through_seq + 1
+    announce_start(session, parent, ResetReason.REQUESTED, effects)
     return session
 
 
@@ -169,23 +132,71 @@ def share_session(session: Session, lane_key: str) -> None:
         session.session_key, session.has_new_key = lane_key, True
 
 
-def _announce_start(session: Session, previous: Session | None, effects: Effects) -> None:
-    reason = None if previous is None else ResetReason.REQUESTED
-    started = SessionStarted(
-        id=str(derived_id(session.started_at, session.id.bytes, "session.started")),
-        at=session.started_at,
-        session_id=session.id,
-        session_key=session.session_key,
-        agent=session.agent,
-        reason=reason,
-        previous_session_id=None if previous is None else previous.id,
+def _new(  # noqa: PLR0917 - the fields in which new sessions differ
+    session_id: UUID, key: str, agent: str, at: datetime, policy: ResetPolicy, owner: str | None
+) -> Session:
+    return Session(
+        id=session_id,
+        session_key=key,
+        agent=agent,
+        platform=parse_session_key(key).platform,
+        started_at=at,
+        served_boundary=served_boundary_at(at, policy),
+        owner=owner,
+        is_new=True,
     )
-    effects.publications.append(
-        Publication(
-            None, "EVENTS", event_subject("session", "started"), started.id, encode(started)
-        )
+
+
+def session_behind(parent: Session, at: datetime, trigger: bytes, effects: Effects) -> Session:
+    """Return the session in which a conversation continues after a summary.
+
+    For its people the conversation is the same: clocks, flags and owner are those of the parent.
+    Only what is counted per session restarts.
+
+    Args:
+        parent: The summarized session; has ended.
+    """
+    child = replace(
+        parent,
+        id=derived_id(at, trigger, "session"),
+        started_at=max(at, parent.started_at),
+        start_reason=None,
+        parent_id=parent.id,
+        link_kind=COMPRESSION,
+        ended_at=None,
+        end_reason=None,
+        active_turn=None,
+        next_seq=1,
+        next_arrival=1,
+        next_out_seq=1,
+        is_new=True,
+        # The child has to store all flags: the database holds them for the parent only.
+        has_new_flags=True,
     )
-    effects.count((CountName.SESSIONS_STARTED, session.agent, reason or "new"))
+    announce_start(child, parent, None, effects, kind=COMPRESSION)
+    return child
+
+
+def announce_start(
+    session: Session,
+    previous: Session | None,
+    reason: ResetReason | None,
+    effects: Effects,
+    *,
+    source: str | None = None,
+    kind: Literal["compression"] | None = None,
+) -> None:
+    """Publish that a session has started, and count it.
+
+    Args:
+        source: `Source` of the message that opened it, as JSON text.
+        kind: Label of the count, if it is not the reason.
+    """
+    started_id = str(derived_id(session.started_at, session.id.bytes, "session.started"))
+    previous_id = None if previous is None else previous.id
+    started = session_started(started_id, session, source, reason, previous_id)
+    effects.publish_event("started", started_id, started)
+    effects.count((CountName.SESSIONS_STARTED, session.agent, kind or reason or "new"))
 
 
 def reopen_session(session: Session, at: datetime, policy: ResetPolicy) -> None:

@@ -85,7 +85,6 @@ def _kept_until(
 
 
 def _end(session: Session, policy: ResetPolicy, now: datetime, effects: Effects) -> datetime | None:
-    """End a session, or return when to check it again."""
     # The rule that applies when a message comes has the last word here as well.
     reason = reset_reason(session, policy, now)
     if reason is None:

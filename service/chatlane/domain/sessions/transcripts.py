@@ -183,7 +183,6 @@ def _calls(row: TranscriptEntry) -> Sequence[Mapping[str, object]]:
 
 
 def _call_id(call: Mapping[str, object]) -> str | None:
-    """Return the id of a call, by which its result is found; models use two field names for it."""
     for name in ("id", "call_id"):
         value = call.get(name)
         if isinstance(value, str):

@@ -113,7 +113,6 @@ def open_turn(
     """Open a turn for an idle session and notify the agent's workers, at once or after `rest`.
 
     Args:
-        at: Time the trigger was stored.
         trigger: Digest of the message, or id of the result, that makes the turn necessary.
         rest: How long after the commit workers are not to be notified.
     """
@@ -387,10 +386,7 @@ def void_turn(
     """End a turn that is not to be answered or has no messages left.
 
     Args:
-        turn: Live; of the session.
-        session: Locked.
         has_waiting: Whether messages wait with which the session continues.
-        effects: Collects the writes.
         reason: Why its messages are not answered, if not for the reason that cancelled it.
     """
     reason = reason or turn.cancel
@@ -556,8 +552,6 @@ def stop_turn(
     or whose lease ended, is void at once.
 
     Args:
-        turn: Live; of the session.
-        at: Time of the decision.
         has_waiting: Whether messages wait with which the session continues.
     """
     if turn.state != "claimed":
@@ -579,7 +573,6 @@ def interrupting(turn_id: UUID, agent: str, at: datetime, effects: Effects) -> N
 
 
 def _cancelling(turn_id: UUID, agent: str, reason: CancelReason, at: datetime) -> Control:
-    """Build the control message that cancels a turn. Repeating it changes nothing."""
     notice = TurnControl(id=f"control:{turn_id}:{reason}", at=at, turn_id=turn_id, cancel=reason)
     return Control(control_subject(agent, turn_id), encode(notice))
 

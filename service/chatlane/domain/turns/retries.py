@@ -67,12 +67,6 @@ def say_again(
 
     Args:
         session: Locked; its rows of these messages have been taken out.
-        agent: The agent of the session.
-        said: The messages.
-        at: When the retry was requested.
-        trigger: Makes the new ids unique and repeatable.
-        slots: How many slots a `stream` agent's messages are spread over.
-        effects: Collects rows and publications.
     """
     for number, row in enumerate(said):
         message_id = derived_id(at, trigger, f"message:{session.id.hex}", number)
@@ -170,15 +164,6 @@ def route_again(
     """Publish a routed message that the stream no longer holds, with its id and place.
 
     The stream may still know its old message id and drop it as a duplicate, so the id changes.
-
-    Args:
-        session: Locked.
-        said: The current content of its row.
-        message_id: Of the row.
-        seq: Of the row.
-        agent: The agent of the session.
-        slots: How many slots its messages are spread over.
-        effects: Collects the publication.
     """
     routed = _routed(
         session, _addressed(session, said), message_id, seq=seq, agent=agent, slots=slots

@@ -19,7 +19,6 @@ from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import timedelta
     from uuid import UUID
 
     from asyncpg import Record
@@ -145,28 +144,3 @@ async def write_shown(connection: Connection, lists: Sequence[ShownList]) -> Non
     """Write the lists that were shown, in the order of their keys."""
     if lists:
         await connection.executemany(WRITE_SHOWN_SQL, lists)
-
-
-FORGET_SHOWN_SQL: Final[LiteralString] = """
--- shown_lists: away with those that were shown long ago, a piece at a time
-WITH piece AS (
-    SELECT key, shown_at FROM shown_lists WHERE key > $1
-    ORDER BY key LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM shown_lists WHERE key = ANY(ARRAY(
-        SELECT key FROM piece WHERE shown_at < clock_timestamp() - $2::interval))
-)
-SELECT (array_agg(key ORDER BY key DESC))[1] FROM piece
-"""
-
-
-async def forget_shown(
-    connection: Connection, after: bytes, age: timedelta, limit: int
-) -> bytes | None:
-    """Delete lists that were shown more than `age` ago, among the next `limit` after a key.
-
-    Returns:
-        The last key that was checked; None at the end.
-    """
-    last: bytes | None = await connection.fetchval(FORGET_SHOWN_SQL, after, age, limit)
-    return last

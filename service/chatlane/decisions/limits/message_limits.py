@@ -1,20 +1,21 @@
-"""Dead-letter messages over a rate limit, and notify the chat at most once per interval."""
+"""Limit the messages of chats, people and other bots in a batch.
+
+A batch without limits and without bots runs no statement.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.ids import derived_id
-from chatlane.domain.limits.admission import admit
+from chatlane.domain.limits.message_limits import Bots, admit, chats_to_ask_for, range_of
 from chatlane.domain.notices import NoticeId
-from chatlane.domain.outbound_builder import Speaking
 from chatlane.durations import format_duration
-from chatlane.store import admission
+from chatlane.store import message_limits
 from chatlane_schemas.dead import DeadReason
-from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Part
-from chatlane_schemas.source import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,28 +24,39 @@ if TYPE_CHECKING:
 
     from chatlane.domain.effects import Effects
     from chatlane.domain.lanes import ResolvedMessage
-    from chatlane.domain.limits.admission import Bucket, Counter
+    from chatlane.domain.limits.message_limits import Bucket, Counter
     from chatlane.domain.states import Session
 
 
-class Admission:
-    """Apply the rate limits of one batch; without limits it runs no statement."""
+# Most lanes of a chat that are read to find when a person last wrote. In a larger chat the person
+# may be missed, and a bot may have to pause before its messages are accepted again.
+_MOST_LANES: Final = 1000
 
-    def __init__(self, buckets: Mapping[bytes, Bucket]) -> None:
-        self._buckets = buckets
+
+@dataclass(slots=True)
+class MessageLimits:
+    """Apply the limits of one batch.
+
+    Attributes:
+        bots: Budgets of the other bots that write in the batch; None without such messages.
+    """
+
+    buckets: Mapping[bytes, Bucket]
+    bots: Bots | None
 
     @classmethod
     async def load(
         cls, connection: PoolConnectionProxy, arrived: Sequence[ResolvedMessage]
-    ) -> Admission:
-        """Lock the buckets of a batch, after aliases and before sessions."""
+    ) -> MessageLimits:
+        """Lock the buckets and budgets of a batch, after aliases and before sessions."""
         keys = {
             counter.key
             for message in arrived
             if message.counted
             for counter in message.counted.counters
         }
-        return cls(await admission.lock(connection, keys) if keys else {})
+        buckets = await message_limits.lock_buckets(connection, keys) if keys else {}
+        return cls(buckets, await _load_bots(connection, arrived))
 
     def refuses(self, message: ResolvedMessage, session: Session | None, effects: Effects) -> bool:
         """Count a message, or dead-letter it and return True.
@@ -54,11 +66,10 @@ class Admission:
         Args:
             message: A message that is no duplicate.
             session: The session to which its lane points; without one there is no notice.
-            effects: Collects the dead letter and the notice.
         """
         if message.counted is None:
             return False
-        over = admit(message.counted, self._buckets, message.stored_at)
+        over = admit(message.counted, self.buckets, message.stored_at)
         if over is None:
             return False
         detail = f"limit per {over.scope}"
@@ -73,21 +84,30 @@ class Admission:
         self, message: ResolvedMessage, over: Counter, session: Session, effects: Effects
     ) -> None:
         limit = over.limit
-        if not self._buckets[over.key].may_tell(limit, message.stored_at):
+        if not self.buckets[over.key].may_tell(limit, message.stored_at):
             return
         text = message.notices.text(
             NoticeId.RATE_LIMITED, messages=limit.messages, per=format_duration(limit.per)
         )
-        speaking = Speaking(
-            session,
-            message.agent.name,
-            source_of(message.event),
-            message.stored_at,
-            kind=OutboundKind.NOTICE,
-        )
         notice_id = derived_id(message.stored_at, message.digests[0], "over a limit")
-        speaking.say(Part(text=text), notice_id, effects)
+        message.notice_in(session).say(Part(text=text), notice_id, effects)
 
     async def write(self, connection: PoolConnectionProxy) -> None:
-        """Write the levels of the buckets."""
-        await admission.write(connection, self._buckets.values())
+        """Write what is used up."""
+        await message_limits.write_buckets(connection, self.buckets.values())
+        if self.bots is not None:
+            await message_limits.write_budgets(connection, self.bots.spent.values())
+
+
+async def _load_bots(
+    connection: PoolConnectionProxy, arrived: Sequence[ResolvedMessage]
+) -> Bots | None:
+    pairs = [(message.pair, message.session_key) for message in arrived if message.pair is not None]
+    if not pairs:
+        return None
+    spent = await message_limits.lock_budgets(connection, {pair.key for pair, _ in pairs})
+    chats = chats_to_ask_for(pairs, spent)
+    if not chats:
+        return Bots(spent)
+    ranges = [(chat, range_of(chat)) for chat in sorted(chats)]
+    return Bots(spent, await message_limits.find_people(connection, ranges, _MOST_LANES))

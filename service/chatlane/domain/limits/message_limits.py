@@ -1,4 +1,9 @@
-"""Limit how much other bots may write. Pure: time is the storage time of messages.
+"""Limit how much chats, people and other bots may write. Pure: time is the storage time.
+
+A limit of a chat or a person is a token bucket that holds a number of messages and refills evenly within its span: that
+many messages may come at once, and that many per span in the long run. One timestamp describes the
+fill level of a bucket: the time at which it is full again. So every router admits the same
+messages, whenever it decides.
 
 Two bots that answer each other never stop. So each bot has a budget in each chat: a number of
 messages within a span of time. Messages of a bot over its budget are ignored until the bot was
@@ -18,7 +23,86 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from chatlane.domain.limits.admission import Limit
+    from chatlane.domain.catalog import Limit, Limits
+    from chatlane.domain.log import LogMessage
+
+
+Scope = Literal["chat", "sender"]
+
+
+class Counter(NamedTuple):
+    """A limit that a message counts towards; the key names no person."""
+
+    key: bytes
+    scope: Scope
+    limit: Limit
+
+
+class Counted(NamedTuple):
+    """The limits that a message counts towards, and the message itself."""
+
+    counters: tuple[Counter, ...]
+    message: LogMessage
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The fill level of one bucket.
+
+    Attributes:
+        full_at: When the bucket is full again; None if nothing was ever taken from it.
+        told_until: Until when the notice that it is empty is not repeated.
+    """
+
+    key: bytes
+    full_at: datetime | None = None
+    told_until: datetime | None = None
+
+    def has_room(self, limit: Limit, now: datetime) -> bool:
+        """Return whether one more message may be admitted."""
+        begin = now if self.full_at is None else max(now, self.full_at)
+        return begin + limit.per // limit.messages - now <= limit.per
+
+    def take(self, limit: Limit, now: datetime) -> None:
+        """Take one message out of the bucket."""
+        begin = now if self.full_at is None else max(now, self.full_at)
+        self.full_at = begin + limit.per // limit.messages
+
+    def may_tell(self, limit: Limit, now: datetime) -> bool:
+        """Return whether the notice that the bucket is empty is due, and record it as sent."""
+        if self.told_until is not None and now < self.told_until:
+            return False
+        self.told_until = now + limit.per
+        return True
+
+
+def counters(
+    limits: Limits, platform: str, account: str, chat: str, person: str | None
+) -> tuple[Counter, ...]:
+    """Return the limits that a message counts towards."""
+    found: list[Counter] = []
+    if limits.per_chat:
+        found.append(Counter(_key("chat", platform, account, chat), "chat", limits.per_chat))
+    if limits.per_sender and person:
+        key = _key("sender", platform, account, person)
+        found.append(Counter(key, "sender", limits.per_sender))
+    return tuple(found)
+
+
+def admit(counted: Counted, buckets: Mapping[bytes, Bucket], now: datetime) -> Counter | None:
+    """Admit a message, or return the limit that it exceeds; a refused message counts nowhere."""
+    for counter in counted.counters:
+        if not buckets[counter.key].has_room(counter.limit, now):
+            return counter
+    for counter in counted.counters:
+        buckets[counter.key].take(counter.limit, now)
+    return None
+
+
+def _key(*parts: str) -> bytes:
+    # Length-prefixed, so that no two places share a bucket.
+    return sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).digest()[:16]
+
 
 Hearing = Literal["heard", "silenced", "unheard"]
 
@@ -71,12 +155,7 @@ class Spent:
     is_silenced: bool = False
 
     def hear(self, limit: Limit, at: datetime, person_at: datetime | None) -> Hearing:
-        """Count one more message, and return whether it is accepted or ignored.
-
-        Args:
-            at: When it was stored.
-            person_at: When a person last wrote in the chat.
-        """
+        """Count one more message, and return whether it is accepted or ignored."""
         now = max(at, self.last_at)
         was_quiet = now - self.last_at >= limit.per
         is_over = not self.is_silenced and now - self.opened_at >= limit.per

@@ -1,18 +1,52 @@
-"""Message budgets of other bots, used only by batches with a message of a bot."""
+"""Message limits: buckets of chats and people, and budgets of other bots.
+
+Rows are locked after aliases and before sessions, in the order of their keys: a person may write
+in several chats, so two routers may count the same person.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.domain.limits.bots import Spent
+from chatlane.domain.limits.message_limits import Bucket, Spent
 from chatlane.postgres.pool import columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
-    from chatlane.domain.limits.bots import ChatRange
+    from chatlane.domain.limits.message_limits import ChatRange
     from chatlane.postgres.pool import Connection
+
+LOCK_ADMISSION_SQL: Final[LiteralString] = """
+-- admission: lock buckets, making those that are not there
+INSERT INTO admission (key) SELECT key FROM unnest($1::bytea[]) AS want (key) ORDER BY key
+ON CONFLICT (key) DO UPDATE SET full_at = admission.full_at
+RETURNING key, full_at, told_until
+"""
+
+
+async def lock_buckets(connection: Connection, keys: Iterable[bytes]) -> dict[bytes, Bucket]:
+    """Return the buckets by key, locked until the transaction ends."""
+    rows = await connection.fetch(LOCK_ADMISSION_SQL, sorted(set(keys)))
+    return {row["key"]: Bucket(**row) for row in rows}
+
+
+WRITE_ADMISSION_SQL: Final[LiteralString] = """
+-- admission: how full those locked before are now
+UPDATE admission SET full_at = new.full_at, told_until = new.told_until
+FROM unnest($1::bytea[], $2::timestamptz[], $3::timestamptz[])
+    AS new (key, full_at, told_until)
+WHERE admission.key = new.key
+"""
+
+
+async def write_buckets(connection: Connection, buckets: Iterable[Bucket]) -> None:
+    """Write buckets that this transaction has locked."""
+    rows = [(bucket.key, bucket.full_at, bucket.told_until) for bucket in buckets]
+    if rows:
+        await connection.execute(WRITE_ADMISSION_SQL, *columns(rows, 3))
+
 
 LOCK_BUDGETS_SQL: Final[LiteralString] = """
 -- bot_budgets: lock those of a batch, in the order everybody locks them
@@ -21,10 +55,10 @@ FROM bot_budgets WHERE key = ANY($1::bytea[]) ORDER BY key FOR NO KEY UPDATE
 """
 
 
-async def lock(connection: Connection, keys: Iterable[bytes]) -> dict[bytes, Spent]:
+async def lock_budgets(connection: Connection, keys: Iterable[bytes]) -> dict[bytes, Spent]:
     """Return the spent budgets by key, locked until the transaction ends."""
     rows = await connection.fetch(LOCK_BUDGETS_SQL, list(keys))
-    return {row["key"]: Spent(*row.values()) for row in rows}
+    return {row["key"]: Spent(**row) for row in rows}
 
 
 WRITE_BUDGETS_SQL: Final[LiteralString] = """
@@ -39,7 +73,7 @@ ON CONFLICT (key) DO UPDATE SET
 """
 
 
-async def write(connection: Connection, spent: Iterable[Spent]) -> None:
+async def write_budgets(connection: Connection, spent: Iterable[Spent]) -> None:
     """Write spent budgets, both new and locked ones."""
     rows = [
         (budget.key, budget.opened_at, budget.last_at, budget.messages, budget.is_silenced)
@@ -74,28 +108,3 @@ async def find_people(
     wanted = [(chat, chat_range.prefix, chat_range.suffix) for chat, chat_range in chats]
     rows = await connection.fetch(FIND_PEOPLE_SQL, *columns(wanted, 3), limit)
     return {row[0]: row[1] for row in rows}
-
-
-FORGET_BUDGETS_SQL: Final[LiteralString] = """
--- bot_budgets: away with those of bots that have been quiet for long, a piece at a time
-WITH piece AS (
-    SELECT key, last_at FROM bot_budgets WHERE key > $1
-    ORDER BY key LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM bot_budgets WHERE key = ANY(ARRAY(
-        SELECT key FROM piece WHERE last_at < clock_timestamp() - $2::interval))
-)
-SELECT (array_agg(key ORDER BY key DESC))[1] FROM piece
-"""
-
-
-async def forget(
-    connection: Connection, after: bytes, quiet: timedelta, limit: int
-) -> bytes | None:
-    """Delete budgets of bots that have been quiet for `quiet`, among the next `limit` after a key.
-
-    Returns:
-        The last key that was checked; None at the end.
-    """
-    last: bytes | None = await connection.fetchval(FORGET_BUDGETS_SQL, after, quiet, limit)
-    return last
