@@ -94,7 +94,7 @@ contract: $(READY) ## Write JSON Schema, AsyncAPI and .env.example from the code
 
 .PHONY: permissions
 permissions: $(READY) ## Write schemas/permissions.csv: what each user of NATS may do, as a real server has it
-	$(BIN)/python -m tests.integration.permission_matrix
+	$(BIN)/python -m tests.integration.config.permission_matrix
 
 .PHONY: docs
 docs: $(READY) ## Build the documentation site in var/site; fails for a broken link

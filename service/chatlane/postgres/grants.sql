@@ -1,5 +1,5 @@
 -- What each role may do in the database, and nothing else: reviewed by hand, compared with the statements
--- of the service by tests/unit/test_rights.py.
+-- of the service by tests/unit/postgres/test_grants.py.
 --
 -- Run it as the owner of the tables, in one transaction, at any time and more than once: it creates missing
 -- roles, revokes all rights from them and from PUBLIC, and grants what is listed below. The roles are groups

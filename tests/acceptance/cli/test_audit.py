@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(2
 
 KEY: Final = '\n[erasure]\nkey = "an erasure key of at least 32 bytes"\n'
 
-# What commands ask a router for is audited there: tests/integration/cases.
+# What commands ask a router for is audited there: tests/integration/requests.
 BY_ROUTERS: Final = {
     *("sessions title", "sessions reset", "sessions resume", "sessions fork", "sessions remove"),
     *("sessions list", "sessions show", "sessions tail", "sessions export"),
@@ -38,7 +38,7 @@ HERE: Final = {
     *("people erase", "people export", "people replay-erasures"),
     *("people show", "people hand-over", "people split", "people split-chat"),
 }
-# tests/integration/adoption runs it, and looks at its line.
+# tests/integration/importer runs it, and looks at its line.
 ELSEWHERE: Final = {"import hermes"}
 
 

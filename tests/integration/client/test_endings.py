@@ -27,8 +27,8 @@ from tests.integration.client.routing import (
     said,
     working,
 )
-from tests.integration.client.test_session_api import client as client  # noqa: PLC0414 - a fixture
-from tests.integration.client.test_session_api import opened
+from tests.integration.client.sessions.test_session_api import client as client  # noqa: PLC0414 - a fixture
+from tests.integration.client.sessions.test_session_api import opened
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration

@@ -223,7 +223,8 @@ async def prepare(store: Store, count: int) -> None:
         await partitions.ensure(connection, "inbound", count)
         await partitions.ensure(connection, "results", count)
         await connection.execute(
-            "CREATE TABLE noted (place bigint GENERATED ALWAYS AS IDENTITY, partition int,"
+            "DROP TABLE IF EXISTS noted;"
+            " CREATE TABLE noted (place bigint GENERATED ALWAYS AS IDENTITY, partition int,"
             " sequence bigint, body text, router uuid)"
         )
 

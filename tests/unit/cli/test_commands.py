@@ -1,0 +1,220 @@
+"""What the command line says without any server."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from typer.testing import CliRunner
+
+from chatlane.cli.commands import app
+from chatlane.cli.shared.error_report import CommandError
+from chatlane.cli.shared.options import DEV_CONFIG
+from chatlane.cli.shared.short_ids import matching, only_match, short_digits
+from chatlane.cli.shared.terminal import age
+from chatlane.errors import StoreUnavailableError
+from chatlane_devkit.demo.dev_server import STATE_FILE
+from tests.support.logs import restored_logging
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRunner]:
+    monkeypatch.chdir(tmp_path)
+    with restored_logging():
+        yield CliRunner()
+
+
+def test_without_a_command_there_is_help(cli: CliRunner) -> None:
+    result = cli.invoke(app, [])
+
+    for command in ("demo", "dev", "chat", "router", "echo-worker", "admin", "sessions", "dead"):
+        assert command in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["demo"],
+        ["dev"],
+        ["chat"],
+        ["router"],
+        ["echo-worker"],
+        ["check"],
+        ["admin"],
+        ["admin", "apply"],
+        ["admin", "verify"],
+        ["admin", "migrate"],
+        ["sessions"],
+        ["sessions", "show"],
+        ["dead-letters", "list"],
+    ],
+)
+def test_every_command_explains_itself(cli: CliRunner, command: list[str]) -> None:
+    result = cli.invoke(app, [*command, "--help"])
+
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_version_is_shown(cli: CliRunner) -> None:
+    assert cli.invoke(app, ["--version"]).output.startswith("chatlane 0.")
+
+
+def test_wrong_settings_are_told_in_lines_and_exit_with_2(cli: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("[router]\nslots = 0\n[reset]\nmode = 'weekly'\n")
+
+    result = cli.invoke(app, ["router", "--config", "bad.toml"])
+
+    assert result.exit_code == 2
+    assert [line.split(":")[1].strip() for line in result.stderr.splitlines()] == [
+        "router.slots",
+        "reset.mode",
+    ]
+
+
+def test_commands_look_where_dev_leaves_its_address() -> None:
+    assert DEV_CONFIG == STATE_FILE
+
+
+def test_help_imports_no_server_and_no_broker() -> None:
+    """`--help` must be quick, and work without the extra `dev`."""
+    program = (
+        "import sys; from chatlane.cli.commands import app; "
+        "print([m for m in ('faststream', 'chatlane.app', 'chatlane_devkit.servers.embedded') "
+        "if m in sys.modules])"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)  # noqa: S603
+
+    assert ended.stdout.decode().strip() == "[]"
+
+
+def test_a_person_need_not_stand_on_the_command_line(cli: CliRunner) -> None:
+    asked = cli.invoke(app, ["people", "erase", "-"], input="telegram/bot/1087968824\nn\n")
+    assert asked.exit_code == 1
+    assert "Delete all data of telegram/bot/1087968824 for good?" in asked.output
+
+    wrong = cli.invoke(app, ["people", "export", "-"], input="1087968824\n")
+    assert wrong.exit_code == 2
+    assert "write it as PLATFORM/ACCOUNT/ID" in wrong.stderr
+
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "event.json"
+
+
+@pytest.fixture
+def declared(tmp_path: Path) -> None:
+    (tmp_path / "chatlane.toml").write_text("[platforms.terminal.accounts.local]\n")
+
+
+@pytest.mark.usefixtures("declared")
+def test_the_example_event_is_routed(cli: CliRunner) -> None:
+    explained = cli.invoke(app, ["explain", str(EXAMPLE), "--offline"])
+
+    assert explained.exit_code == 0, explained.output
+    assert "agent:main:terminal:local:dm:ann" in explained.output
+
+
+@pytest.mark.usefixtures("declared")
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "it is not JSON"),
+        ("[]", "a field is invalid"),
+        (
+            EXAMPLE.read_text().replace('"v": 1', '"v": 99'),
+            "this release does not know its version",
+        ),
+        (
+            EXAMPLE.read_text().replace('"local"', '"lokal"'),
+            "account terminal/lokal is not declared",
+        ),
+    ],
+)
+def test_an_event_that_no_router_could_process_is_an_error(
+    cli: CliRunner, text: str, problem: str
+) -> None:
+    said = cli.invoke(app, ["explain", "-", "--offline"], input=text)
+    as_json = cli.invoke(app, ["explain", "-", "--offline", "--json"], input=text)
+
+    assert said.exit_code == as_json.exit_code == 1
+    assert said.stdout == ""
+    assert problem in said.stderr
+    assert "dead letter" in as_json.stdout
+
+
+def test_a_missing_event_file_is_an_error_that_names_the_example(cli: CliRunner) -> None:
+    missing = cli.invoke(app, ["explain", "event.json"])
+
+    assert missing.exit_code == 1
+    assert "there is no file event.json: examples/event.json" in missing.stderr
+
+
+def test_the_end_of_an_id_stands_for_the_id() -> None:
+    ids = [
+        UUID("018f0000-0000-8000-8000-00000000abcd"),
+        UUID("018f0000-0000-8000-8000-00001111abcd"),
+    ]
+
+    assert matching("1111abcd", ids) == [ids[1]]
+    assert only_match("1111abcd", [ids[1]], "session", "chatlane sessions") == ids[1]
+    assert short_digits("0000-ABCD") == "0000abcd"
+    assert short_digits("abc") is None
+    assert short_digits("agent:main:terminal:local:dm:ann") is None
+    with pytest.raises(CommandError, match="write more of it") as several:
+        only_match("abcd", matching("abcd", ids), "session", "chatlane sessions")
+    with pytest.raises(CommandError, match="`chatlane sessions` lists them") as none:
+        only_match("ffff", [], "session", "chatlane sessions")
+    assert (several.value.exit_code, none.value.exit_code) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("past", "shown"),
+    [
+        (timedelta(seconds=-5), "0s"),
+        (timedelta(seconds=59.9), "59s"),
+        (timedelta(minutes=3, seconds=30), "3m"),
+        (timedelta(hours=47), "1d"),
+    ],
+)
+def test_tables_show_how_long_ago_something_was(past: timedelta, shown: str) -> None:
+    assert age(datetime.now(UTC) - past) == shown
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "text"),
+    [
+        ("28P01", "check user and password"),
+        ("28000", "check user and password"),
+        ("3D000", "no database of this name"),
+        ("", "does not answer"),
+        ("42501", "chatlane admin grants"),
+    ],
+)
+def test_an_error_of_postgres_says_what_to_check(sqlstate: str, text: str) -> None:
+    assert text in str(StoreUnavailableError(sqlstate))
+
+
+def test_check_names_each_mistake_in_a_file_of_notices(cli: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "de.toml").write_text('stoped = "x"\ntitle = "{titel}"\n')
+    (tmp_path / "ours.toml").write_text(
+        'notices.file = "de.toml"\n[platforms.telegram.accounts.bot]\n'
+    )
+
+    result = cli.invoke(app, ["check", "--config", "ours.toml"])
+
+    assert result.exit_code == 2
+    assert "de.toml: stoped: there is no such id" in result.output
+    assert "de.toml: title: there is no field {titel} here" in result.output
+
+
+def test_check_counts_what_is_declared(cli: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "ours.toml").write_text("[platforms.telegram.accounts.bot]\n")
+
+    result = cli.invoke(app, ["check", "--config", "ours.toml"])
+
+    assert result.exit_code == 0
+    assert result.output == ("the settings are valid: 1 platform, 1 account, 1 profile, 1 agent\n")

@@ -1,0 +1,32 @@
+"""docs/cases.md names every case, and tests that exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+TEXT = (TESTS.parent / "docs" / "cases.md").read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", TEXT)))
+
+
+def test_every_case_has_one_line() -> None:
+    lines = re.findall(r"^\| (C\d\d) \|", TEXT, re.MULTILINE)
+    assert sorted(lines) == [f"C{number:02}" for number in range(1, 46)]
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_every_test_it_names_exists(path: str, name: str) -> None:
+    module = ast.parse((TESTS / path).read_text(encoding="utf-8"))
+    defined = {
+        node.name
+        for node in module.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert name in defined
+
+
+def test_every_case_names_a_test() -> None:
+    untested = [line for line in TEXT.splitlines() if line.startswith("| C") and "::" not in line]
+    assert untested == []
