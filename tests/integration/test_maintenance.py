@@ -1,13 +1,12 @@
 """The jobs that need nothing but the database, on a real one."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 
 from chatlane.maintenance import TableMaintenance
-from chatlane.postgres.pool import Store, open_store
+from chatlane.postgres.pool import Store
 from chatlane.store.logs import routers
 
 pytestmark = pytest.mark.integration
@@ -16,9 +15,9 @@ WINDOW = timedelta(hours=72)
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    async with open_store(database_url) as opened:
-        yield opened
+def database_url(own_database_url: str) -> str:
+    """Give each test a database of its own, because days are tables."""
+    return own_database_url
 
 
 async def oldest_day(store: Store) -> str:

@@ -1,7 +1,7 @@
 """Results whose claims a restored database has forgotten."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -16,9 +16,10 @@ from chatlane.domain.log import LogMessage, LogPosition, PartitionId
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.errors import ResultAheadError
 from chatlane.postgres.pool import Store
+from chatlane.store.logs import partitions
 from chatlane_schemas.turns import ClaimReply
 from tests.support.servers.databases import empty
-from tests.support.worlds.kernel import SLOTS, Kernel, at, event, open_kernel, texts
+from tests.support.worlds.kernel import SLOTS, Kernel, at, event, texts
 
 if TYPE_CHECKING:
     from chatlane.nats.log_access import LogAccess
@@ -31,12 +32,6 @@ _FACTS: Final = """
 SELECT session_id::text, seq, role, content, turn_id::text FROM messages ORDER BY session_id, seq
 """
 _TURNS: Final = "SELECT id::text, state, attempt, token, result_id FROM turns ORDER BY id"
-
-
-@pytest.fixture
-async def kernel(database_url: str) -> AsyncIterator[Kernel]:
-    async with open_kernel(database_url) as its:
-        yield its
 
 
 @dataclass
@@ -231,6 +226,8 @@ async def test_the_inbound_log_is_read_when_no_partition_holds_anything_older(
 ) -> None:
     access = FakeAccess()
     progress = InboundProgress(cast("LogAccess", access), store.transaction)
+    async with store.transaction() as connection:
+        await partitions.ensure(connection, "inbound", 2)
     assert not await progress.is_read(at("08:00")), "nobody has looked at the log"
     await _stand_at(store, LogPosition(4, at("08:30"), "g"))
     assert await progress.is_read(at("08:59"))

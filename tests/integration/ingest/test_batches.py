@@ -156,6 +156,12 @@ async def running(store: Store) -> AsyncIterator[Router]:
 
 
 @pytest.fixture
+def database_url(own_database_url: str) -> str:
+    """Give each test a database of its own, because some change tables."""
+    return own_database_url
+
+
+@pytest.fixture
 async def store(database_url: str) -> AsyncIterator[Store]:
     async with open_store(database_url) as opened:
         async with opened.transaction() as connection:

@@ -234,6 +234,7 @@ async def test_a_database_that_went_back_is_noticed_and_what_it_forgot_is_decide
 
         await eventually(lambda: are_noted(*kept))
         async with store.transaction() as connection:
+            await connection.execute("DROP TABLE IF EXISTS before, noted_before")
             await connection.execute("CREATE TABLE before AS SELECT * FROM partitions")
             await connection.execute("CREATE TABLE noted_before AS SELECT * FROM noted")
         await logs.publish(3, ["forgotten"])

@@ -1,6 +1,7 @@
 """What the publisher promises beyond what every publisher must: limits, deadlines, refusals."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from itertools import pairwise
 
@@ -23,6 +24,12 @@ pytestmark = pytest.mark.integration
 
 SUBJECT = f"chat.v1.inbound.telegram.bot.{chat_in(0)}"
 HEADER_BYTES = len("NATS/1.0\r\nNats-Msg-Id: \r\n\r\n")
+
+
+@pytest.fixture
+async def logs(nats_url: str) -> AsyncIterator[LogStreams]:
+    async with open_logs(nats_url) as opened:
+        yield opened
 
 
 async def test_the_largest_message_the_server_takes_is_sent(logs: LogStreams) -> None:

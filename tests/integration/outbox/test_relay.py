@@ -19,7 +19,7 @@ from chatlane.nats.tasks import end_task
 from chatlane.observability.metrics import Metrics
 from chatlane.outbox.publisher import open_publisher
 from chatlane.outbox.relay import OutboxWriter, Relay
-from chatlane.postgres.pool import Store, open_store
+from chatlane.postgres.pool import Store
 from chatlane.store import outbox
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer
@@ -32,12 +32,6 @@ pytestmark = pytest.mark.integration
 
 SESSION = uuid4()
 LIVE = timedelta(minutes=5)
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    async with open_store(database_url) as opened:
-        yield opened
 
 
 class World:
@@ -365,7 +359,8 @@ class Commotion:
     async def prepare(self) -> None:
         async with self.world.store.transaction() as connection:
             await connection.execute(
-                "CREATE TABLE said (id bigint GENERATED ALWAYS AS IDENTITY, session uuid, text text)"
+                "DROP TABLE IF EXISTS said;"
+                " CREATE TABLE said (id bigint GENERATED ALWAYS AS IDENTITY, session uuid, text text)"
             )
 
     def fate(self, _: str) -> Fate:

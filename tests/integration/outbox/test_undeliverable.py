@@ -17,7 +17,7 @@ from chatlane.nats.jetstream import JetStream
 from chatlane.nats.stream_cleanup import AdvisoryQueue
 from chatlane.observability.metrics import Metrics
 from chatlane.outbox.undeliverable import UndeliverableMessages
-from chatlane.postgres.pool import Store, open_store
+from chatlane.postgres.pool import Store
 from chatlane_schemas.codec import encode
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import Source
@@ -37,12 +37,6 @@ async def bus(nats_url: str) -> AsyncIterator[Bus]:
         await topology.apply(
             JetStream(opened.client), declared_streams(2), declared_durables([AGENT], [], slots=1)
         )
-        yield opened
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    async with open_store(database_url) as opened:
         yield opened
 
 

@@ -1,6 +1,5 @@
 """What was erased does not come back by way of the logs."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -17,19 +16,13 @@ from chatlane.nats.log_inspection import LogTruncated
 from chatlane.privacy import erasure_list_sql
 from chatlane.privacy.erasure_list import require_keys
 from chatlane.privacy.erasure_rules import Listed
-from tests.support.worlds.kernel import SLOTS, Kernel, event, open_kernel
+from tests.support.worlds.kernel import SLOTS, Kernel, event
 
 pytestmark = pytest.mark.integration
 
 KEY = ErasureKey(b"k" * 32)
 NOW = datetime(2026, 5, 11, 9, tzinfo=UTC)
 EARLIER, LATER = NOW - timedelta(minutes=5), NOW + timedelta(minutes=5)
-
-
-@pytest.fixture
-async def kernel(database_url: str) -> AsyncIterator[Kernel]:
-    async with open_kernel(database_url) as opened:
-        yield opened
 
 
 async def forget(

@@ -25,8 +25,8 @@ WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT re
 """
 
 
-async def test_every_column_of_the_schema_is_classified(database_url: str) -> None:
-    connection = await asyncpg.connect(database_url)
+async def test_every_column_of_the_schema_is_classified(own_database_url: str) -> None:
+    connection = await asyncpg.connect(own_database_url)
     try:
         found = {tuple(row) for row in await connection.fetch(COLUMNS_SQL)}
     finally:

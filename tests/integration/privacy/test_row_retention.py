@@ -1,6 +1,5 @@
 """What was kept long enough goes, in pieces; what is younger or in use stays."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -8,18 +7,12 @@ import pytest
 
 from chatlane.domain.ids import derived_id
 from chatlane.privacy.row_retention import Ages, Retaining
-from tests.support.worlds.kernel import Kernel, event, open_kernel
+from tests.support.worlds.kernel import Kernel, event
 
 pytestmark = pytest.mark.integration
 
 NEVER = Ages(None, None, None, timedelta(days=3650), timedelta(days=3650))
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-async def kernel(database_url: str) -> AsyncIterator[Kernel]:
-    async with open_kernel(database_url) as opened:
-        yield opened
 
 
 async def talk(kernel: Kernel, chat: str) -> UUID:

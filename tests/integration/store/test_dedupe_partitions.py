@@ -16,6 +16,12 @@ pytestmark = pytest.mark.integration
 AHEAD = timedelta(days=3)
 
 
+@pytest.fixture
+def database_url(own_database_url: str) -> str:
+    """Give each test a database of its own, because days are tables."""
+    return own_database_url
+
+
 async def create(store: Store, ahead: timedelta = AHEAD) -> int:
     async with store.transaction() as connection:
         return await dedupe_marks.create_partitions(connection, ahead)

@@ -26,8 +26,8 @@ async def test_the_shared_nats_comes_without_streams(nats_url: str, run: int) ->
 
 
 @pytest.mark.parametrize("run", [1, 2])
-async def test_each_database_is_migrated_and_empty(database_url: str, run: int) -> None:
-    connection = await asyncpg.connect(database_url)
+async def test_each_database_is_migrated_and_empty(own_database_url: str, run: int) -> None:
+    connection = await asyncpg.connect(own_database_url)
     try:
         assert await connection.fetchval("SELECT count(*) FROM dead_letters") == 0
         await connection.execute("DROP TABLE dead_letters")

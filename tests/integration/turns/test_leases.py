@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -11,7 +11,7 @@ from chatlane.errors import StoreUnavailableError
 from chatlane.observability.logs import configure_logging
 from chatlane_schemas.turns import ClaimReply, ClaimStatus
 from tests.support.logs import restored_logging
-from tests.support.worlds.kernel import Kernel, event, open_kernel
+from tests.support.worlds.kernel import Kernel, event
 
 pytestmark = pytest.mark.integration
 
@@ -22,12 +22,6 @@ def logs_as_in_production() -> Iterator[None]:
     with restored_logging():
         configure_logging(json=True)
         yield
-
-
-@pytest.fixture
-async def kernel(database_url: str) -> AsyncIterator[Kernel]:
-    async with open_kernel(database_url) as opened:
-        yield opened
 
 
 async def claimed_turns(kernel: Kernel, *chats: str) -> list[UUID]:
@@ -94,7 +88,10 @@ async def test_f12_a_locked_row_delays_no_other_claim(kernel: Kernel) -> None:
     assert (await kernel.claim(locked)).status is ClaimStatus.CLAIMED
 
 
-async def test_a_turn_that_cannot_be_written_keeps_no_other_lease_alive(kernel: Kernel) -> None:
+async def test_a_turn_that_cannot_be_written_keeps_no_other_lease_alive(
+    own_kernel: Kernel,
+) -> None:
+    kernel = own_kernel
     turns = await claimed_turns(kernel, "1", "2", "3")
     await kernel.fetch(
         f"ALTER TABLE turns ADD CHECK (id <> '{turns[1]}' OR state <> 'ready') NOT VALID"

@@ -114,5 +114,6 @@ WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT re
 
 
 async def empty(connection: "asyncpg.Connection | PoolConnectionProxy") -> None:
-    """Delete every row but those of the migrations."""
+    """Leave the rows that the migrations wrote, and no others."""
     await connection.execute(await connection.fetchval(_TABLES))
+    await connection.execute("INSERT INTO reconciliation DEFAULT VALUES")

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from chatlane.decisions.explanation import Facts, explain
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
 from chatlane.domain.policy import KeyRules, ResetPolicy
-from chatlane.postgres.pool import Store, open_store
+from chatlane.postgres.pool import Store
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import Chat, InboundEvent, Kind, Sender
 
@@ -40,12 +39,6 @@ CATALOG = Catalog(
     default_reset=ResetPolicy(),
 )
 KEY = "agent:main:telegram:bot:dm:111"
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    async with open_store(database_url) as opened:
-        yield opened
 
 
 def body(**fields: object) -> bytes:
