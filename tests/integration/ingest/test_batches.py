@@ -19,6 +19,7 @@ from chatlane.ingest.intake import Intake
 from chatlane.nats.log_inspection import LogIntact
 from chatlane.nats.tasks import end_task
 from chatlane.observability.logs import configure_logging
+from chatlane.observability.metrics import BatchOutcome
 from chatlane.postgres import blockers
 from chatlane.postgres.blockers import Blocker
 from chatlane.postgres.pool import Store, open_store
@@ -224,18 +225,15 @@ async def test_a_conversation_that_somebody_has_locked_holds_up_no_other(router:
     await router.has_routed("first", "held up", "behind it", "not held up", "not held up either")
 
 
-async def test_a_day_without_a_table_for_its_marks_costs_no_message(
-    router: Router, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_day_without_a_table_for_its_marks_costs_no_message(router: Router) -> None:
     days = await router.kernel.fetch(
         "SELECT relid::text FROM pg_partition_tree('seen') WHERE isleaf"
     )
     for day in days:
         await router.kernel.fetch(f"DROP TABLE {day[0]}")
-    tries: list[str] = []
-    monkeypatch.setattr(router.kernel.metrics, "record_repeated_batch", tries.append)
+    failed = router.kernel.metrics.batches.labels(BatchOutcome.FAILED)
     router.hear("1", "a")
-    await eventually(lambda: len(tries) > 5)
+    await eventually(lambda: failed._value.get() > 5)
     async with router.kernel.store.transaction() as connection:
         await dedupe_marks.create_partitions(connection, timedelta(days=3))
     await router.has_routed("a")
@@ -246,11 +244,7 @@ async def test_a_flood_of_commands_is_committed_in_small_parts_and_in_order(
     router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    monkeypatch.setattr(
-        router.kernel.metrics,
-        "record_committed_batch",
-        lambda messages, _took: sizes.append(messages),
-    )
+    monkeypatch.setattr(router.kernel.metrics.batch_messages, "observe", sizes.append)
     for number in range(40):
         router.hear("1", f"/new t{number}")
     router.hear("2", "plain")
