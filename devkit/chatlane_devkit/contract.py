@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from chatlane.config.env_example import render_env_example
 from chatlane.config.nats_users import read_users, server_config
+from chatlane_devkit.env_example import render_env_example
 from chatlane_schemas.topology import documents
 from chatlane_schemas.topology.channels import messages
 

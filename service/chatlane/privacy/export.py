@@ -12,22 +12,17 @@ from typing import TYPE_CHECKING, Final
 from chatlane.privacy import export_sql
 from chatlane.privacy.erasure_rules import ErasureScope, is_said
 from chatlane.privacy.export_records import (
-    AliasRecord,
     DeadLetterRecord,
     EndRecord,
     EventRecord,
     ExportRecord,
     LaneRecord,
     PersonRecord,
-    RevisionRecord,
-    RowRecord,
-    SessionRecord,
-    WaitingRecord,
 )
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator
     from uuid import UUID
 
     from chatlane.postgres.pool import Store
@@ -81,14 +76,8 @@ class Export:
         async with self._transaction() as connection:
             account = (ids.platform, ids.account)
             known = await export_sql.aliases(connection, account, ids.identity.name)
-        for known_id in known:
-            yield AliasRecord(
-                id=known_id.id,
-                canonical=known_id.canonical,
-                first_seen_at=known_id.first_seen_at,
-                since=known_id.since,
-                until=known_id.until,
-            )
+        for alias in known:
+            yield alias
         for session_key, session_id in await self._finder.find_lanes(gone):
             yield LaneRecord(session_key=session_key, session_id=session_id)
 
@@ -123,75 +112,30 @@ class Export:
 
     async def _session(self, session_id: UUID) -> AsyncIterator[ExportRecord]:
         async with self._transaction() as connection:
-            known = await export_sql.facts(connection, [session_id])
-            line = await export_sql.waiting(connection, session_id)
-            before = await export_sql.revisions(connection, session_id)
-        for session_facts in known:
-            yield SessionRecord(
-                session_id=session_facts.id,
-                session_key=session_facts.session_key,
-                agent=session_facts.agent,
-                platform=session_facts.platform,
-                started_at=session_facts.started_at,
-                ended_at=session_facts.ended_at,
-                title=session_facts.title,
-                note=session_facts.note,
-                opening_note=session_facts.opening_note,
-            )
+            known = await export_sql.sessions(connection, session_id)
+            waiting = await export_sql.waiting(connection, session_id)
+            revisions = await export_sql.revisions(connection, session_id)
+        for session in known:
+            yield session
         async for row in export_sql.rows(self._transaction, session_id):
-            yield _row(session_id, row, is_theirs=row.role == "user")
-        for record in _beside(session_id, line, before):
+            yield row.model_copy(update={"is_theirs": row.role == "user"})
+        beside: list[ExportRecord] = [*waiting, *revisions]
+        for record in beside:
             yield record
 
     async def _shared(self, session_id: UUID, said_as: list[Said]) -> AsyncIterator[ExportRecord]:
         async with self._transaction() as connection:
             turns, said = await export_sql.answered_in(connection, session_id, said_as)
-            line = await export_sql.waiting(connection, session_id)
-            before = await export_sql.revisions(connection, session_id)
+            waiting = await export_sql.waiting(connection, session_id)
+            revisions = await export_sql.revisions(connection, session_id)
         async for row in export_sql.rows(self._transaction, session_id):
             is_theirs = row.source is not None and is_said(row.source, row.at, said_as)
             is_answer = row.role != "user" and (row.turn_id in turns or row.reply_to in said)
             if is_theirs or is_answer:
-                yield _row(session_id, row, is_theirs=is_theirs)
-        own_waiting = [waiting for waiting in line if is_said(waiting.source, waiting.at, said_as)]
-        revised = [revision for revision in before if revision.message_id in said]
-        for record in _beside(session_id, own_waiting, revised):
-            yield record
-
-
-def _beside(
-    session_id: UUID, line: Iterable[export_sql.Waits], before: Iterable[export_sql.Revised]
-) -> Iterator[ExportRecord]:
-    """Yield the records of a session besides its rows: waiting messages and earlier revisions."""
-    for waiting in line:
-        yield WaitingRecord(
-            session_id=session_id,
-            id=waiting.id,
-            at=waiting.at,
-            text=waiting.text,
-            details=waiting.details,
-            source=waiting.source,
-        )
-    for revised in before:
-        yield RevisionRecord(
-            session_id=session_id,
-            message_id=revised.message_id,
-            at=revised.at,
-            text=revised.text,
-            attachments=revised.attachments,
-        )
-
-
-def _row(session_id: UUID, row: export_sql.Told, *, is_theirs: bool) -> RowRecord:
-    return RowRecord(
-        session_id=session_id,
-        seq=row.seq,
-        is_archived=row.removal > 0,
-        is_theirs=is_theirs,
-        role=row.role,
-        at=row.at,
-        id=row.id,
-        text=row.text,
-        details=None if row.details is None else dict(row.details),
-        source=None if row.source is None else dict(row.source),
-    )
+                yield row.model_copy(update={"is_theirs": is_theirs})
+        for message in waiting:
+            if is_said(message.source, message.at, said_as):
+                yield message
+        for revision in revisions:
+            if revision.message_id in said:
+                yield revision

@@ -1,4 +1,7 @@
-"""Define the records of an export of a person: one record per line, each with its `record` kind."""
+"""Define the records of an export of a person: one record per line, each with its `record` kind.
+
+The queries of the export name their columns after the fields of these records.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Json
+
+JsonObject = Json[dict[str, Any]]
 
 
 class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
 
 
 class PersonRecord(_Line):
@@ -67,15 +72,19 @@ class RowRecord(_Line):
     session_id: UUID
     seq: int
     is_archived: bool = Field(default=False, description="Undone, or summed up since.")
-    is_theirs: bool = Field(description="Whether they wrote it; else it answers them.")
+    is_theirs: bool = Field(
+        default=False, description="Whether they wrote it; else it answers them."
+    )
     role: str
     at: datetime
     id: UUID | None = None
     text: str | None = None
-    details: dict[str, Any] | None = Field(
+    details: JsonObject | None = Field(
         default=None, description="Kind, references to attachments, calls of tools."
     )
-    source: dict[str, Any] | None = Field(default=None, description="Where it was written.")
+    source: JsonObject | None = Field(default=None, description="Where it was written.")
+    turn_id: UUID | None = Field(default=None, exclude=True)
+    reply_to: UUID | None = Field(default=None, exclude=True)
 
 
 class WaitingRecord(_Line):
@@ -86,8 +95,8 @@ class WaitingRecord(_Line):
     id: UUID
     at: datetime
     text: str | None = None
-    details: dict[str, Any]
-    source: dict[str, Any]
+    details: JsonObject
+    source: JsonObject
 
 
 class RevisionRecord(_Line):
@@ -98,7 +107,7 @@ class RevisionRecord(_Line):
     message_id: UUID | None = None
     at: datetime
     text: str | None = None
-    attachments: list[dict[str, Any]] | None = None
+    attachments: Json[list[dict[str, Any]]] | None = None
 
 
 class DeadLetterRecord(_Line):

@@ -15,8 +15,8 @@ import pytest
 from pydantic_core import from_json, to_json
 
 from chatlane.privacy import erasure as routing_erasing
-from chatlane.privacy.retention_rules import TABLES, Erasure, Personal, Subject, Table
 from tests.integration.privacy.test_people import Service
+from tests.support.data_classification import TABLES, Erasure, Personal, Subject, Table
 from tests.support.worlds.kernel import Fields, Kernel
 
 pytestmark = pytest.mark.integration

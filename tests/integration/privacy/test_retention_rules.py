@@ -9,8 +9,8 @@ import pytest
 
 from chatlane.config.settings import DeadLetterSettings, RetentionSettings, StreamsSettings
 from chatlane.privacy import export_records
-from chatlane.privacy.retention_rules import TABLES, Erasure
 from chatlane_schemas.topology.streams import StreamName, declared_streams
+from tests.support.data_classification import TABLES, Erasure
 
 pytestmark = pytest.mark.integration
 
@@ -36,7 +36,7 @@ async def test_every_column_of_the_schema_is_classified(own_database_url: str) -
         for name, table in TABLES.items()
         for column in (*table.personal, *table.technical)
     ]
-    assert found - set(classified) == set(), "classify these in chatlane.privacy.retention_rules"
+    assert found - set(classified) == set(), "classify these in tests.support.data_classification"
     assert set(classified) - found == set(), "these columns do not exist"
     assert len(classified) == len(set(classified))
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from chatlane.config.declarations import ResetSettings
-from chatlane.config.env_example import render_env_example
 from chatlane.config.settings import Settings, SettingsError, load_settings
 from chatlane.connections import bus_options
 from chatlane.domain.catalog import DeliveryPolicy, HomeChannel
 from chatlane.domain.commands.command_words import CommandName, CommandRules
 from chatlane.domain.notices import ENGLISH, NoticeId
 from chatlane.domain.policy import KeyRules, ResetPolicy
+from chatlane_devkit.env_example import render_env_example
 from chatlane_schemas.topology.streams import DEFAULT_MAX_BYTES, StreamName
 
 REPOSITORY = Path(__file__).parents[3]
