@@ -282,7 +282,7 @@ async def test_routers_without_the_key_keep_an_erasure_waiting(
             assert (code, "erasure.key is missing" in err) == (1, True)
             code, _, err = await world.run(*erase, config=keyed)
             assert code == 1
-            assert "1 running routers do not ask the erasure list" in err
+            assert "1 running routers do not check the erasure list" in err
             await service.stop()
 
             async def is_dead() -> bool:

@@ -236,7 +236,7 @@ class CommandSettings(Group):
     )
     access: dict[AccessName, frozenset[OwnId]] = Field(
         default_factory=dict,
-        description="By command, or `default`: ids of who may use it; `*` is everybody.",
+        description="By command, or `default`: ids of the people who may use it; `*` allows all.",
     )
     group_access: dict[AccessName, frozenset[OwnId]] | None = Field(
         default=None, description="The same in chats of many people, in the place of access."
@@ -248,7 +248,7 @@ class CommandSettings(Group):
         cls, value: dict[AccessName, frozenset[str]] | None
     ) -> dict[AccessName, frozenset[str]] | None:
         if value and CommandName.HELP in value:
-            raise ValueError("everybody may use help: take it out, or switch it off")
+            raise ValueError("all people may use help: take it out of access, or add it to off")
         return value
 
     def rules(self, platform: str) -> CommandRules:
@@ -474,8 +474,8 @@ class AgentSettings(Group):
         default=timedelta(0),
         ge=timedelta(0),
         le=LONGEST_BURST,
-        description="How long a message waits for others, so that what somebody writes in one go "
-        "is one turn; 0: not at all.",
+        description="How long a message waits for further ones, so that a burst becomes one turn; "
+        "0: not at all.",
     )
     debounce_cap: Duration = Field(
         default=timedelta(seconds=1),

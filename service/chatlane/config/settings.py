@@ -468,7 +468,7 @@ class ErasureSettings(Group):
     key: SecretStr | None = Field(
         default=None,
         description="Key of the digests on the erasure list, at least 32 bytes, the same "
-        "everywhere and always; nobody can be erased without it.",
+        "everywhere and always; erasures need it.",
     )
 
     @field_validator("key")

@@ -29,7 +29,7 @@ class AdoptedSession(NamedTuple):
 
 
 INSERT_SESSION_SQL: Final[LiteralString] = """
--- adoption: a session with everything that was said in it; one that is here already stays
+-- adoption: insert an imported session, unless it exists
 INSERT INTO sessions (
     id, session_key, agent, platform, parent_id, link_kind, started_at, ended_at, end_reason,
     last_activity_at, next_seq, user_messages, title)
@@ -44,7 +44,7 @@ async def insert(connection: "PoolConnectionProxy", session: AdoptedSession) -> 
 
 
 GROW_SESSION_SQL: Final[LiteralString] = """
--- adoption: a session whose old transcript has grown since
+-- adoption: count the new rows of an imported session
 UPDATE sessions SET
     next_seq = $2, user_messages = user_messages + $3,
     last_activity_at = greatest(last_activity_at, $4)
@@ -64,7 +64,7 @@ async def grow(
 
 
 FIND_MESSAGES_SQL: Final[LiteralString] = """
--- adoption: which rows were taken over before
+-- adoption: the rows that were imported before
 SELECT id FROM messages WHERE id = ANY($1::uuid[])
 """
 
@@ -75,7 +75,7 @@ async def known_messages(connection: "PoolConnectionProxy", ids: Sequence[UUID])
 
 
 INSERT_LANE_SQL: Final[LiteralString] = """
--- adoption: bind a key that leads nowhere yet
+-- adoption: insert a lane, unless its key has one
 INSERT INTO lanes (session_key, session_id) VALUES ($1, $2) ON CONFLICT (session_key) DO NOTHING
 """
 
@@ -86,12 +86,12 @@ async def bind(connection: "PoolConnectionProxy", session_key: str, session_id: 
 
 
 INSERT_ALIAS_SQL: Final[LiteralString] = """
--- adoption: an old key of a lane
+-- adoption: insert an old key of a lane
 INSERT INTO lane_aliases (alias, session_key) VALUES ($1, $2) ON CONFLICT (alias) DO NOTHING
 """
 
 FIND_ALIAS_SQL: Final[LiteralString] = """
--- adoption: where an old key leads
+-- adoption: the lane of an old key
 SELECT session_key FROM lane_aliases WHERE alias = $1
 """
 

@@ -30,53 +30,37 @@ _BEHIND_ALL: Final = "\x7f"
 _START: Final = UUID(int=0)
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-EDGE_OF_MESSAGES_SQL: Final[LiteralString] = """
--- messages: where the next piece of a walk ends
-SELECT session_id, seq FROM messages WHERE (session_id, seq) > ($1, $2)
-ORDER BY session_id, seq OFFSET $3 LIMIT 1
-"""
-SENDERS_OF_MESSAGES_SQL: Final[LiteralString] = """
--- messages: who wrote the rows of a piece, by session
+
+def _edge_sql(table: LiteralString, number: LiteralString) -> LiteralString:
+    return f"""
+-- {table}: the last row of the next piece of a scan
+SELECT session_id, {number} FROM {table} WHERE (session_id, {number}) > ($1, $2)
+ORDER BY session_id, {number} OFFSET $3 LIMIT 1
+"""  # noqa: S608 - names of this module
+
+
+def _senders_sql(
+    table: LiteralString, number: LiteralString, stored_at: LiteralString
+) -> LiteralString:
+    return f"""
+-- {table}: the senders of the rows of a piece, by session
 SELECT session_id, who, min(at), max(at) FROM (
-    SELECT session_id, sender_of(source) AS who, created_at AS at
-    FROM messages
-    WHERE (session_id, seq) > ($1, $2) AND ($3::uuid IS NULL OR (session_id, seq) <= ($3, $4))
-      AND source #> '{sender}' IS NOT NULL AND created_at <= $5
+    SELECT session_id, sender_of(source) AS who, {stored_at} AS at
+    FROM {table}
+    WHERE (session_id, {number}) > ($1, $2)
+      AND ($3::uuid IS NULL OR (session_id, {number}) <= ($3, $4))
+      AND source #> '{{sender}}' IS NOT NULL AND {stored_at} <= $5
       AND ($6::text IS NULL OR (source ->> 'platform' = $6 AND source ->> 'account' = $7))
 ) AS piece GROUP BY session_id, who
-"""
-EDGE_OF_WAITING_SQL: Final[LiteralString] = """
--- waiting: where the next piece of a walk ends
-SELECT session_id, arrival FROM waiting WHERE (session_id, arrival) > ($1, $2)
-ORDER BY session_id, arrival OFFSET $3 LIMIT 1
-"""
-SENDERS_OF_WAITING_SQL: Final[LiteralString] = """
--- waiting: who wrote the messages of a piece, by session
-SELECT session_id, who, min(at), max(at) FROM (
-    SELECT session_id, sender_of(source) AS who, stored_at AS at
-    FROM waiting
-    WHERE (session_id, arrival) > ($1, $2)
-      AND ($3::uuid IS NULL OR (session_id, arrival) <= ($3, $4))
-      AND source #> '{sender}' IS NOT NULL AND stored_at <= $5
-      AND ($6::text IS NULL OR (source ->> 'platform' = $6 AND source ->> 'account' = $7))
-) AS piece GROUP BY session_id, who
-"""
-EDGE_OF_REMOVED_SQL: Final[LiteralString] = """
--- removed_messages: where the next piece of a walk ends; by sessions, for it begins behind one
-SELECT session_id, 0::bigint FROM removed_messages WHERE session_id > $1 AND $2::bigint >= 0
-ORDER BY session_id, removal, seq OFFSET $3 LIMIT 1
-"""
-SENDERS_OF_REMOVED_SQL: Final[LiteralString] = """
--- removed_messages: who wrote the rows of a piece of the archive, by session
-SELECT session_id, who, min(at), max(at) FROM (
-    SELECT session_id, sender_of(source) AS who, created_at AS at
-    FROM removed_messages
-    WHERE session_id > $1 AND $2::bigint >= 0
-      AND ($3::uuid IS NULL OR (session_id <= $3 AND $4::bigint >= 0))
-      AND source #> '{sender}' IS NOT NULL AND created_at <= $5
-      AND ($6::text IS NULL OR (source ->> 'platform' = $6 AND source ->> 'account' = $7))
-) AS piece GROUP BY session_id, who
-"""
+"""  # noqa: S608 - names of this module
+
+
+EDGE_OF_MESSAGES_SQL: Final = _edge_sql("messages", "seq")
+SENDERS_OF_MESSAGES_SQL: Final = _senders_sql("messages", "seq", "created_at")
+EDGE_OF_WAITING_SQL: Final = _edge_sql("waiting", "arrival")
+SENDERS_OF_WAITING_SQL: Final = _senders_sql("waiting", "arrival", "stored_at")
+EDGE_OF_REMOVED_SQL: Final = _edge_sql("removed_messages", "removal")
+SENDERS_OF_REMOVED_SQL: Final = _senders_sql("removed_messages", "removal", "created_at")
 
 # Scan waiting messages first: they may move to a transcript at any moment.
 _WALKS: Final = (
@@ -135,24 +119,24 @@ class SessionHit(NamedTuple):
 
 
 OWNED_SQL: Final[LiteralString] = """
--- sessions: those of owners
+-- sessions: the sessions of these owners
 SELECT id, session_key, owner, started_at FROM sessions WHERE owner = ANY($1::text[])
 """
 EDGE_OF_SESSIONS_SQL: Final[LiteralString] = """
--- sessions: where the next piece of a walk ends
+-- sessions: the last row of the next piece of a scan
 SELECT id FROM sessions WHERE id > $1 ORDER BY id OFFSET $2 LIMIT 1
 """
 SESSIONS_SQL: Final[LiteralString] = """
--- sessions: those of a piece whose keys are alike
+-- sessions: the sessions of a piece whose keys match a pattern
 SELECT id, session_key, owner, started_at FROM sessions
 WHERE id > $1 AND ($2::uuid IS NULL OR id <= $2) AND session_key LIKE $3
 """
 EDGE_OF_LANES_SQL: Final[LiteralString] = """
--- lanes: where the next piece of a walk ends
+-- lanes: the last row of the next piece of a scan
 SELECT session_key FROM lanes WHERE session_key > $1 ORDER BY session_key OFFSET $2 LIMIT 1
 """
 LANES_SQL: Final[LiteralString] = """
--- lanes: those of a piece whose keys are alike, and when their sessions began
+-- lanes: the lanes of a piece whose keys match a pattern, with the start of their sessions
 SELECT lanes.session_id, lanes.session_key, sessions.owner, sessions.started_at
 FROM (SELECT session_id, session_key FROM lanes
       WHERE session_key > $1 AND session_key <= $2 AND session_key LIKE $3
@@ -193,7 +177,7 @@ async def walk_lanes(transaction: "Transaction", like: str) -> "AsyncIterator[Se
 
 
 SENDERS_OF_SESSIONS_SQL: Final[LiteralString] = """
--- messages → waiting → removed_messages: who wrote in some sessions
+-- messages → waiting → removed_messages: the senders in these sessions
 SELECT session_id, who, min(at), max(at) FROM (
     SELECT session_id, sender_of(source) AS who, created_at AS at FROM messages
     WHERE session_id = ANY($1::uuid[]) AND source #> '{sender}' IS NOT NULL
@@ -206,7 +190,7 @@ SELECT session_id, who, min(at), max(at) FROM (
 ) AS its GROUP BY session_id, who
 """
 LANES_TO_SQL: Final[LiteralString] = """
--- lanes: those that lead to a session
+-- lanes: the lanes that point to a session
 SELECT session_key FROM lanes WHERE session_id = $1 ORDER BY session_key
 """
 
@@ -226,7 +210,7 @@ async def lanes_to(connection: "PoolConnectionProxy", session_id: UUID) -> list[
 
 
 HAS_OLD_ROWS_SQL: Final[LiteralString] = """
--- messages: which of these sessions hold something of before a time
+-- messages: the sessions that hold rows stored up to a time
 SELECT id FROM unnest($1::uuid[]) AS want (id)
 WHERE (SELECT true FROM messages WHERE session_id = want.id AND created_at <= $2
        ORDER BY session_id, seq LIMIT 1)
@@ -243,7 +227,7 @@ async def with_old_rows(
 
 
 TRIM_SQL: Final[LiteralString] = """
--- messages: some rows of a session that goes as a whole, with their turns
+-- messages: delete the first rows of a session that is being removed, with their turns
 WITH gone AS (
     DELETE FROM messages WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM messages WHERE session_id = $1 ORDER BY seq LIMIT $2))
@@ -266,7 +250,7 @@ async def trim(connection: "PoolConnectionProxy", session_id: UUID) -> int:
 
 
 SIZES_SQL: Final[LiteralString] = """
--- sessions: how much there is in some, table by table
+-- sessions: the number of rows of these sessions in each table
 SELECT
     (SELECT count(*) FROM messages WHERE session_id = ANY($1::uuid[])),
     (SELECT count(*) FROM removed_messages WHERE session_id = ANY($1::uuid[])),
@@ -294,7 +278,7 @@ async def sizes(connection: "PoolConnectionProxy", ids: "Sequence[UUID]") -> dic
 
 
 ROWS_OF_SESSION_SQL: Final[LiteralString] = """
--- messages: the rows of a session, and whose they are
+-- messages: the rows of a session, and whether the person wrote them
 SELECT seq, role, created_at <= $6 AND EXISTS (
            SELECT FROM unnest($3::jsonb[], $4::timestamptz[], $5::timestamptz[])
                AS said (who, since, until)
@@ -307,7 +291,7 @@ FROM (
 ) AS its ORDER BY seq
 """
 ROWS_OF_ARCHIVE_SQL: Final[LiteralString] = """
--- removed_messages: the archived rows of a session, and whose they are
+-- removed_messages: the archived rows of a session, and whether the person wrote them
 SELECT removal, seq, role, created_at <= $5 AND EXISTS (
            SELECT FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
                AS said (who, since, until)
@@ -347,7 +331,7 @@ async def rows_of(
 
 
 HAS_SAID_SQL: Final[LiteralString] = """
--- messages → removed_messages → waiting: whether somebody wrote in a session
+-- messages → removed_messages → waiting: whether the person wrote in a session
 WITH said AS (
     SELECT * FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
         AS said (who, since, until)
@@ -386,13 +370,13 @@ async def archived_rows_of(
     names = said_columns(said)
     found: dict[int, list[Row]] = {}
     for row in await connection.fetch(ROWS_OF_ARCHIVE_SQL, session_id, *names, until):
-        removal, seq, role, is_theirs, *rest = row
-        found.setdefault(removal, []).append(Row(seq, role, bool(is_theirs), *rest))
+        removal, seq, role, is_own, *rest = row
+        found.setdefault(removal, []).append(Row(seq, role, bool(is_own), *rest))
     return found
 
 
 BLANK_SQL: Final[LiteralString] = """
--- messages: rows that say nothing any more, and nobody's; their places and ids stay
+-- messages: remove content and author; places and ids stay
 UPDATE messages SET
     content = NULL, state = 'deleted', author = NULL, platform_message_id = NULL, source = NULL,
     details = jsonb_strip_nulls(jsonb_build_object(
@@ -400,7 +384,7 @@ UPDATE messages SET
 WHERE session_id = $1 AND seq = ANY($2::bigint[])
 """
 COUNT_REVISION_SQL: Final[LiteralString] = """
--- sessions: its transcript is another one now, and nobody can tell what its title and note were of
+-- sessions: count a revision, and delete title and notes, which may quote blanked rows
 UPDATE sessions SET
     revision = revision + 1, title = NULL, title_scope = NULL, carry_over = NULL,
     opening_note = NULL
@@ -420,7 +404,7 @@ async def blank(
 
 
 DELETE_ARCHIVED_SQL: Final[LiteralString] = """
--- removed_messages: away with some rows of the archive, and with what finds them
+-- removed_messages: delete rows of the archive and their search entries
 WITH found AS (
     DELETE FROM searchable USING unnest($2::bigint[], $3::bigint[]) AS gone (removal, seq)
     WHERE searchable.session_id = $1 AND searchable.removal = gone.removal
@@ -431,16 +415,16 @@ WHERE removed_messages.session_id = $1 AND removed_messages.removal = gone.remov
   AND removed_messages.seq = gone.seq
 """
 DELETE_REVISIONS_SQL: Final[LiteralString] = """
--- message_revisions: away with what messages said before
+-- message_revisions: delete earlier versions of messages
 DELETE FROM message_revisions WHERE message_id = ANY($1::uuid[])
 """
 DELETE_LATE_SQL: Final[LiteralString] = """
--- late_results: away with what came late to turns and messages of a session
+-- late_results: delete late results to turns and messages of a session
 DELETE FROM late_results
 WHERE session_id = $1 AND (turn_id = ANY($2::uuid[]) OR reply_to = ANY($3::text[]))
 """
 WAITING_OF_SESSION_SQL: Final[LiteralString] = """
--- waiting: what of somebody waits in a session
+-- waiting: the waiting messages of the person in a session
 SELECT arrival, message_id FROM (
     SELECT arrival, message_id, stored_at, sender_of(source) AS who
     FROM waiting WHERE session_id = $1
@@ -452,12 +436,11 @@ SELECT arrival, message_id FROM (
 ORDER BY arrival
 """
 DELETE_WAITING_SQL: Final[LiteralString] = """
--- waiting: away with some messages of a line
+-- waiting: delete messages of a session
 DELETE FROM waiting WHERE session_id = $1 AND arrival = ANY($2::bigint[])
 """
 CLEAR_TURNS_SQL: Final[LiteralString] = """
--- turns: they name nobody any more; a worker that has one is to end it, and one that had one
--- before can answer it no more
+-- turns: remove personal data; cancel claimed turns, and make other attempts void
 UPDATE turns SET
     source = CASE WHEN state IN ('ready', 'claimed') THEN source - 'sender' - 'message_id' END,
     error = NULL,
@@ -466,7 +449,7 @@ UPDATE turns SET
 WHERE id = ANY($1::uuid[])
 """
 COUNT_RUNNING_SQL: Final[LiteralString] = """
--- turns: how many of these a worker has
+-- turns: the number of these turns that a worker has claimed
 SELECT count(*) FROM turns WHERE id = ANY($1::uuid[]) AND state = 'claimed'
 """
 
@@ -530,7 +513,7 @@ async def count_running(connection: "PoolConnectionProxy", turns: "Iterable[UUID
 
 
 LINKED_SQL: Final[LiteralString] = """
--- messages: the sessions in which something still says what was answered to turns and messages
+-- messages: the sessions that hold answers to turns and messages
 SELECT session_id FROM messages
 WHERE turn_id = ANY($1::uuid[]) AND role <> 'user' AND state IS DISTINCT FROM 'deleted'
 UNION
@@ -548,7 +531,7 @@ async def with_answers(
 
 
 HEIRS_SQL: Final[LiteralString] = """
--- sessions: those that go on where some were summed up, and branches of any of these
+-- sessions: the sessions that continue these with a summary, and branches of either
 WITH RECURSIVE heir (id, hops) AS (
     SELECT id, 0 FROM unnest($1::uuid[]) AS start (id)
     UNION
@@ -561,12 +544,12 @@ WITH RECURSIVE heir (id, hops) AS (
 SELECT DISTINCT id FROM heir WHERE hops > 0
 """
 SAME_KEY_SQL: Final[LiteralString] = """
--- sessions: all of the lanes that some are of
+-- sessions: the sessions with the same keys as these
 SELECT others.id FROM sessions AS these JOIN sessions AS others USING (session_key)
 WHERE these.id = ANY($1::uuid[])
 """
 CLEAR_NOTES_SQL: Final[LiteralString] = """
--- sessions: what they leave to the next one of their lane, or were left
+-- sessions: delete the notes to and from other sessions of the lane
 UPDATE sessions SET carry_over = NULL, opening_note = NULL
 WHERE id = ANY($1::uuid[]) AND (carry_over IS NOT NULL OR opening_note IS NOT NULL)
 """
@@ -589,7 +572,7 @@ async def clear_notes(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") 
 
 
 DELETE_LANES_SQL: Final[LiteralString] = """
--- lanes: away with those that still lead where they led, and with what else they were called
+-- lanes: delete lanes that still point to these sessions
 WITH led AS (
     DELETE FROM lanes USING unnest($1::text[], $2::uuid[]) AS gone (session_key, session_id)
     WHERE lanes.session_key = gone.session_key AND lanes.session_id = gone.session_id
@@ -598,7 +581,7 @@ WITH led AS (
 SELECT count(*) FROM led
 """
 DELETE_LANE_ALIASES_SQL: Final[LiteralString] = """
--- lane_aliases: away with what lanes were called elsewhere
+-- lane_aliases: delete the names of lanes in another system
 DELETE FROM lane_aliases WHERE session_key = ANY($1::text[])
 """
 
@@ -618,13 +601,13 @@ async def delete_lane_aliases(connection: "PoolConnectionProxy", keys: "Iterable
 
 
 DELETE_CHAT_ALIASES_SQL: Final[LiteralString] = """
--- aliases: away with the ids of chats
+-- aliases: delete the ids of chats
 DELETE FROM aliases
 WHERE platform = $1 AND account = $2 AND kind = 'chat'
   AND (alias = ANY($3::text[]) OR canonical = ANY($3::text[])) AND first_seen_at <= $4
 """
 VACATE_IDS_SQL: Final[LiteralString] = """
--- aliases: ids that were somebody else's before: the next person who has one is a new one
+-- aliases: give ids with earlier holders to a new identity, which the next holder gets
 UPDATE aliases SET
     canonical = alias || '~' || gen_random_uuid(), first_seen_at = clock_timestamp(),
     partner = NULL, was_canonical = false, taken_from = '',
@@ -637,12 +620,12 @@ WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
         AND former_ids.form = aliases.alias AND identity <> $3)
 """
 DELETE_IDS_SQL: Final[LiteralString] = """
--- aliases → former_ids: away with the ids of a person, and with when they were theirs
+-- aliases → former_ids: delete the ids of a person with their time spans
 WITH past AS (
     DELETE FROM former_ids WHERE platform = $1 AND account = $2 AND identity = $3
     RETURNING form
 ), vacant AS (
-    -- Kept only so that nobody takes the place of the person who had it before.
+    -- Kept only so that the next person with this id is not taken for the earlier holder.
     DELETE FROM aliases
     WHERE platform = $1 AND account = $2 AND kind = 'person' AND taken_from = ''
       AND alias IN (SELECT form FROM past)
@@ -659,7 +642,7 @@ WITH past AS (
 SELECT (SELECT count(*) FROM past) + (SELECT count(*) FROM present)
 """
 COUNT_IDS_SQL: Final[LiteralString] = """
--- aliases → former_ids: how much is known of the ids of a person
+-- aliases → former_ids: the number of rows about the ids of a person
 SELECT (SELECT count(*) FROM aliases
         WHERE platform = $1 AND account = $2 AND kind = 'person' AND canonical = $3
           AND first_seen_at <= $4)
@@ -712,12 +695,12 @@ class Letter(NamedTuple):
 
 
 LETTERS_SQL: Final[LiteralString] = """
--- dead_letters: the next, with what they say
+-- dead_letters: the next letters with their bodies
 SELECT at, id, stage, subject, session_id, stored_at, body FROM dead_letters
 WHERE at >= $1 AND (at, id) > ($1, $2) ORDER BY at, id LIMIT $3
 """
 DELETE_LETTERS_SQL: Final[LiteralString] = """
--- dead_letters: away with some
+-- dead_letters: delete letters
 DELETE FROM dead_letters WHERE id = ANY($1::uuid[])
 """
 
@@ -741,13 +724,13 @@ async def delete_letters(connection: "PoolConnectionProxy", ids: "Iterable[UUID]
 
 
 REPLIES_SQL: Final[LiteralString] = """
--- api_requests: the next that were answered
+-- api_requests: the next answered requests
 SELECT at, principal, id, reply FROM api_requests
 WHERE at >= $1 AND (at, principal, id) > ($1, $2, $3) AND reply IS NOT NULL
 ORDER BY at, principal, id LIMIT $4
 """
 FORGET_REPLIES_SQL: Final[LiteralString] = """
--- api_requests: what these were answered nobody is told again; they stay refused when repeated
+-- api_requests: delete replies; the requests stay known, so that a repeat is refused
 UPDATE api_requests SET reply = NULL
 FROM unnest($1::text[], $2::text[]) AS these (principal, id)
 WHERE api_requests.principal = these.principal AND api_requests.id = these.id
@@ -783,7 +766,7 @@ AUDIT_SQL: Final[LiteralString] = """
 SELECT id, at, session_id, detail FROM audit WHERE id > $1 ORDER BY id LIMIT $2
 """
 CLEAR_AUDIT_SQL: Final[LiteralString] = """
--- audit: what was done stays, on what does not
+-- audit: delete details; actor, action and time stay
 UPDATE audit SET detail = '{"erased": true}' WHERE id = ANY($1::bigint[])
 """
 
@@ -809,7 +792,7 @@ async def clear_audit_lines(connection: "PoolConnectionProxy", ids: "Iterable[in
 
 
 OLD_EARLY_SQL: Final[LiteralString] = """
--- early_edits: away with those of messages, and with all that came before a time
+-- early_edits: delete the edits of these messages, and all from before a time
 DELETE FROM early_edits WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM early_edits WHERE digest = ANY($1::bytea[])
     UNION
@@ -831,7 +814,7 @@ async def delete_early_edits(
 
 
 NOW_SQL: Final[LiteralString] = """
--- erasures: the time by the clock of the database
+-- erasures: the clock of the database
 SELECT clock_timestamp()
 """
 
@@ -852,7 +835,7 @@ class OutboxLine(NamedTuple):
 
 
 OUTBOX_SQL: Final[LiteralString] = """
--- outbox: the oldest rows up to one
+-- outbox: the next rows up to an id
 SELECT id, stream, created_at, payload FROM outbox WHERE id > $1 AND id <= $2
 ORDER BY id LIMIT $3
 """
@@ -876,7 +859,7 @@ async def next_outbox_rows(
 
 
 KNOWN_PEOPLE_SQL: Final[LiteralString] = """
--- aliases: all ids of people, but for those that are kept for an earlier holder only
+-- aliases: all ids of people, except those kept only for an earlier holder
 SELECT platform, account, alias FROM aliases
 WHERE (platform, account, kind, alias) > ('', '', '', '') AND kind = 'person'
   AND taken_from IS DISTINCT FROM '' AND alias <> ''

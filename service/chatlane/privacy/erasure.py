@@ -181,7 +181,7 @@ class Erasing:
             if not left:
                 break
             # Another process wrote in between, such as a turn that ended: erase that as well.
-            self._told(f"still there: {', '.join(f'{left[store]} {store}' for store in left)}")
+            self._told(f"remaining: {', '.join(f'{left[store]} {store}' for store in left)}")
         async with self._transaction() as connection:
             if not left:
                 await erasure_list_sql.finish(connection, run.id)
@@ -190,18 +190,18 @@ class Erasing:
 
     async def _pass(self, run: _Run) -> None:
         await self._share_mixed(run)
-        self._told("sessions of theirs alone")
+        self._told("deleting the sessions of this person")
         await self._remove_sessions(run)
-        self._told("what they wrote among others")
+        self._told("blanking messages in shared sessions")
         await self._blank_shared(run)
-        self._told("lanes, dead letters, kept answers, audit")
+        self._told("deleting lanes, dead letters, stored replies, audit details")
         await self._delete_lanes(run)
         await self._delete_letters(run)
         await self._forget_replies(run)
         await self._clear_audit(run)
-        self._told("outbox")
+        self._told("waiting for the outbox")
         await self._await_outbox(run)
-        self._told("streams")
+        self._told("deleting from streams")
         for stream in STREAMS_OF_PEOPLE:
             await self._erase_stream(run, stream)
         await self._delete_early_edits(run)
@@ -214,7 +214,7 @@ class Erasing:
             known = await erasure_list_sql.find(connection, listed(self._key, ids.identity, _FAR))
         is_begun = known is not None and known.finished_at is None
         if known is not None and is_begun and known.is_fenced and until in {None, known.until}:
-            self._told("going on with what was begun")
+            self._told("continuing an interrupted erasure")
             return await self._resumed(known.id, ErasureScope(ids, known.until))
         erasure_id = known.id if known is not None and is_begun else uuid4()
         end = await self._fence(erasure_id, ids, until)
@@ -247,7 +247,7 @@ class Erasing:
 
         await self._until_none(
             heedless,
-            "running routers do not ask the erasure list under this key: set erasure.key to the "
+            "running routers do not check the erasure list under this key: set erasure.key to the "
             "same secret everywhere, and upgrade and restart them",
         )
 
@@ -273,7 +273,7 @@ class Erasing:
             while await self._streams.clock() < end:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_EVERY.total_seconds())
             return end
-        raise NotErasedError("routers do not get on with what they read: run it again")
+        raise NotErasedError("routers do not finish their batches: run the command again")
 
     # Sessions that belong to the person alone
 
@@ -360,7 +360,7 @@ class Erasing:
         for session_id, whos in run.shared.items():
             async with self._transaction() as connection:
                 rows = await erase_sql.rows_of(connection, session_id, whos, run.until)
-            own_rows = [row for row in rows if row.is_theirs]
+            own_rows = [row for row in rows if row.is_own]
             run.gone.messages |= {row.id for row in own_rows if row.id is not None}
             run.gone.turns |= {row.turn_id for row in own_rows if row.turn_id is not None}
 
@@ -373,14 +373,14 @@ class Erasing:
             rows = await erase_sql.rows_of(connection, session_id, whos, run.until)
             archive = await erase_sql.archived_rows_of(connection, session_id, whos, run.until)
             archived = [row for removal in archive.values() for row in removal]
-            own_rows = [row for row in (*rows, *archived) if row.is_theirs]
+            own_rows = [row for row in (*rows, *archived) if row.is_own]
             message_ids = {row.id for row in own_rows if row.id is not None} | {
                 waiting[1] for waiting in line
             }
             answered = {row.turn_id for row in own_rows if row.turn_id is not None}
             run.gone.messages |= message_ids
             run.gone.turns |= answered
-            has_summary = has_summary or any(row.is_theirs for row in archived)
+            has_summary = has_summary or any(row.is_own for row in archived)
             turns_gone, messages_gone = frozenset(run.gone.turns), frozenset(run.gone.messages)
             blanked = rows_to_blank(rows, turns_gone, messages_gone, has_summary=has_summary)
             archived_places = [
@@ -424,7 +424,8 @@ class Erasing:
                 return await erase_sql.count_running(connection, run.gone.turns)
 
         await self._until_none(
-            running, "turns still run on what is to go: run it again when they are over"
+            running,
+            "turns still run on erased messages: run the command again when they have ended",
         )
         async with self._transaction() as connection:
             left = await erase_sql.with_answers(connection, run.gone.turns, run.gone.messages)
@@ -474,8 +475,8 @@ class Erasing:
             through = await erase_sql.last_outbox_row(connection)
         await self._until_none(
             lambda: self._finder.count_in_outbox(run.gone, through),
-            "rows of the outbox are not published: is a router running, is a stream full? Run it "
-            "again after that",
+            "rows of the outbox are not published: check that a router runs and that no stream is "
+            "full, then run the command again",
         )
         await asyncio.sleep(_TOLD_WITHIN.total_seconds())
 
@@ -516,7 +517,7 @@ class Erasing:
 
     async def _look(self, run: _Run) -> dict[str, int]:
         """Return how much is left by store; empty if nothing is left."""
-        self._told("looking whether anything is left")
+        self._told("searching for remaining data")
         gone = run.gone
         ids = gone.ids
         async with self._transaction() as connection:

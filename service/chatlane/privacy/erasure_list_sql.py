@@ -1,9 +1,10 @@
 """Store the erasure list, the receipts of erasures, and the erased messages of streams."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from chatlane.domain.effects import ErasedRow
@@ -41,7 +42,7 @@ class Erasure(NamedTuple):
 
 
 WHO_IS_LISTED_SQL: Final[LiteralString] = """
--- erased_people → erased_spans: which of these are on the list, and for which time
+-- erased_people → erased_spans: the entries with these digests
 SELECT digest, NULL::timestamptz, until, false FROM erased_people WHERE digest = ANY($1::bytea[])
 UNION ALL
 SELECT digest, nullif(since, '-infinity'), until, is_past FROM erased_spans
@@ -58,7 +59,7 @@ async def who_is_listed(
 
 
 FIND_IDS_SQL: Final[LiteralString] = """
--- erased_ids: which of these ids are of something that was erased
+-- erased_ids: the ids of erased sessions, turns and messages among these
 SELECT id FROM erased_ids WHERE id = ANY($1::uuid[]) AND kind <> 'shared'
 """
 
@@ -69,7 +70,7 @@ async def find_ids(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> 
 
 
 KEY_IDS_SQL: Final[LiteralString] = """
--- erasures: under which keys the list was written
+-- erasures: the ids of all keys of the list
 WITH RECURSIVE known (key_id) AS (
     (SELECT key_id FROM erasures ORDER BY key_id LIMIT 1)
     UNION ALL
@@ -87,7 +88,7 @@ async def key_ids(connection: "PoolConnectionProxy") -> set[str]:
 
 
 FIND_SQL: Final[LiteralString] = """
--- erasures: the newest that has one of these people
+-- erasures: the newest erasure of one of these people
 SELECT erasures.id, begun_at, erasures.until, key_id, is_fenced, finished_at FROM (
     SELECT erasure FROM erased_people WHERE digest = ANY($1::bytea[])
     UNION
@@ -97,12 +98,12 @@ SELECT erasures.id, begun_at, erasures.until, key_id, is_fenced, finished_at FRO
 ORDER BY begun_at DESC LIMIT 1
 """
 BEGIN_SQL: Final[LiteralString] = """
--- erasures: a new one, or another end of one that is not under way yet
+-- erasures: insert an erasure, or change the end of one that is not fenced
 INSERT INTO erasures (id, until, key_id) VALUES ($1, $2, $3)
 ON CONFLICT (id) DO UPDATE SET until = excluded.until, is_fenced = false
 """
 LIST_PEOPLE_SQL: Final[LiteralString] = """
--- erased_people: on the list with them, up to then
+-- erased_people: add people to the list
 INSERT INTO erased_people (digest, until, erasure)
 SELECT digest, $2, $3 FROM unnest($1::bytea[]) AS new (digest) ORDER BY digest
 ON CONFLICT (digest) DO UPDATE SET
@@ -111,7 +112,7 @@ ON CONFLICT (digest) DO UPDATE SET
 
 
 LIST_SPANS_SQL: Final[LiteralString] = """
--- erased_spans: on the list for a time
+-- erased_spans: add time spans to the list
 INSERT INTO erased_spans (digest, since, until, is_past, erasure)
 SELECT digest, coalesce(since, '-infinity'), until, is_past, $5
 FROM unnest($1::bytea[], $2::timestamptz[], $3::timestamptz[], $4::boolean[])
@@ -155,15 +156,15 @@ def _parted(entries: "Iterable[Listed]") -> tuple[list[Listed], list[Listed]]:
 
 
 FENCE_SQL: Final[LiteralString] = """
--- partitions: wait until every decision that was begun before is over
+-- partitions: wait until every earlier batch has ended
 SELECT FROM partitions ORDER BY log, id FOR SHARE
 """
 FENCED_SQL: Final[LiteralString] = """
--- erasures: everybody knows of it
+-- erasures: mark an erasure as fenced
 UPDATE erasures SET is_fenced = true WHERE id = $1
 """
 FINISH_SQL: Final[LiteralString] = """
--- erasures: done, and nothing was found any more
+-- erasures: mark an erasure as complete
 UPDATE erasures SET finished_at = coalesce(finished_at, clock_timestamp()) WHERE id = $1
 """
 
@@ -187,17 +188,17 @@ async def finish(connection: "PoolConnectionProxy", erasure_id: UUID) -> None:
 
 
 NOTE_IDS_SQL: Final[LiteralString] = """
--- erased_ids: what is erased in this transaction
+-- erased_ids: insert the ids that this transaction erases
 INSERT INTO erased_ids (id, kind, erasure)
 SELECT id, $2, $3 FROM unnest($1::uuid[]) AS new (id) ORDER BY id
 ON CONFLICT (id) DO NOTHING
 """
 READ_IDS_SQL: Final[LiteralString] = """
--- erased_ids: what an erasure has taken
+-- erased_ids: the ids of one kind of an erasure
 SELECT id FROM erased_ids WHERE erasure = $1 AND kind = $2
 """
 EXPIRE_IDS_SQL: Final[LiteralString] = """
--- erased_ids: away with those that no result can name any more
+-- erased_ids: delete old ids, which no result can name
 DELETE FROM erased_ids WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM erased_ids
     WHERE erased_at < (SELECT clock_timestamp() - $1::interval) ORDER BY erased_at LIMIT $2))
@@ -219,11 +220,11 @@ async def read_ids(connection: "PoolConnectionProxy", erasure_id: UUID, kind: st
 
 
 NOTE_RECEIPT_SQL: Final[LiteralString] = """
--- erasure_receipts: what a piece of work has deleted
+-- erasure_receipts: insert a line
 INSERT INTO erasure_receipts (erasure, store, count, ids) VALUES ($1, $2, $3, $4::jsonb)
 """
 RECEIPTS_SQL: Final[LiteralString] = """
--- erasure_receipts: all lines of an erasure
+-- erasure_receipts: the lines of an erasure
 SELECT store, count, ids FROM erasure_receipts WHERE erasure = $1 ORDER BY id
 """
 
@@ -255,7 +256,7 @@ async def receipts(connection: "PoolConnectionProxy", erasure_id: UUID) -> "Mapp
 
 
 RECENT_SQL: Final[LiteralString] = """
--- erasures: the newest
+-- erasures: the newest erasures
 SELECT id, begun_at, until, key_id, is_fenced, finished_at FROM erasures
 WHERE begun_at > '-infinity' ORDER BY begun_at DESC LIMIT $1
 """
@@ -266,7 +267,17 @@ async def recent(connection: "PoolConnectionProxy", limit: int) -> list[Erasure]
     return [Erasure(*row.values()) for row in await connection.fetch(RECENT_SQL, limit)]
 
 
-class ListLine(NamedTuple):
+class _Line(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, ser_json_bytes="hex", val_json_bytes="hex", hide_input_in_errors=True
+    )
+
+    def text(self) -> str:
+        """Return the line as JSON text; older releases do not know the fields with a default."""
+        return self.model_dump_json(exclude_defaults=True)
+
+
+class ListLine(_Line):
     """A person on the erasure list, and its line in an exported copy of the list.
 
     Attributes:
@@ -284,117 +295,13 @@ class ListLine(NamedTuple):
     since: datetime | None = None
     is_past: bool = False
 
-    @classmethod
-    def parsed(cls, said: "Mapping[str, Any]") -> "ListLine":
-        """Build a line from the decoded JSON that `text` wrote.
-
-        Raises:
-            ValueError: The value is not such a line.
-        """
-        try:
-            return cls(
-                bytes.fromhex(said["digest"]),
-                datetime.fromisoformat(said["until"]),
-                UUID(said["erasure"]),
-                str(said["key_id"]),
-                datetime.fromisoformat(said["begun_at"]),
-                None if (since := said.get("since")) is None else datetime.fromisoformat(since),
-                bool(said.get("is_past")),
-            )
-        except (KeyError, TypeError) as exc:
-            raise ValueError("not a line of an erasure list") from exc
-
-    def text(self) -> str:
-        """Return the line as JSON text."""
-        fields = {**self._asdict(), "digest": self.digest.hex()}
-        if self.since is None and not self.is_past:
-            # Older releases read this format.
-            del fields["since"], fields["is_past"]
-        return to_json(fields).decode()
+    @property
+    def is_span(self) -> bool:
+        """Return True if the line is of a time span, which older releases do not know."""
+        return self.since is not None or self.is_past
 
 
-READ_LIST_SQL: Final[LiteralString] = """
--- erased_people: the next of the list
-SELECT digest, erased_people.until, erasure, key_id, begun_at
-FROM erased_people JOIN erasures ON erasures.id = erased_people.erasure
-WHERE digest > $1 ORDER BY digest LIMIT $2
-"""
-READ_SPANS_SQL: Final[LiteralString] = """
--- erased_spans: the next of the list that are there for a time
-SELECT digest, erased_spans.until, erasure, key_id, begun_at, nullif(since, '-infinity'), is_past
-FROM erased_spans JOIN erasures ON erasures.id = erased_spans.erasure
-WHERE (digest, since) > ($1, $2) ORDER BY digest, since LIMIT $3
-"""
-RESTORE_LIST_SQL: Final[LiteralString] = """
--- erasures → erased_people: what a database of before did not know yet
-WITH these AS (
-    SELECT * FROM unnest($1::bytea[], $2::timestamptz[], $3::uuid[], $4::text[], $5::timestamptz[])
-        AS new (digest, until, erasure, key_id, begun_at)
-), begun AS (
-    INSERT INTO erasures (id, until, key_id, begun_at)
-    SELECT erasure, max(until), min(key_id), min(begun_at) FROM these GROUP BY erasure
-    ON CONFLICT (id) DO NOTHING
-)
-INSERT INTO erased_people (digest, until, erasure)
-SELECT digest, until, erasure FROM these ORDER BY digest
-ON CONFLICT (digest) DO UPDATE SET until = greatest(erased_people.until, excluded.until)
-"""
-RESTORE_SPANS_SQL: Final[LiteralString] = """
--- erasures → erased_spans: what a database of before did not know yet
-WITH these AS (
-    SELECT * FROM unnest($1::bytea[], $2::timestamptz[], $3::uuid[], $4::text[], $5::timestamptz[],
-                         $6::timestamptz[], $7::boolean[])
-        AS new (digest, until, erasure, key_id, begun_at, since, is_past)
-), begun AS (
-    INSERT INTO erasures (id, until, key_id, begun_at)
-    SELECT erasure, max(until), min(key_id), min(begun_at) FROM these GROUP BY erasure
-    ON CONFLICT (id) DO NOTHING
-)
-INSERT INTO erased_spans (digest, since, until, is_past, erasure)
-SELECT digest, coalesce(since, '-infinity'), until, is_past, erasure FROM these
-ORDER BY digest, since
-ON CONFLICT (digest, since) DO UPDATE SET
-    until = greatest(erased_spans.until, excluded.until), is_past = excluded.is_past
-"""
-
-
-async def read_list(
-    connection: "PoolConnectionProxy", after: ListLine | None, limit: int
-) -> list[ListLine]:
-    """Return the next lines of the list by digest, those without a start time first."""
-    lines: list[ListLine] = []
-    if after is None or not _is_span(after):
-        digest = b"" if after is None else after.digest
-        rows = await connection.fetch(READ_LIST_SQL, digest, limit)
-        lines = [ListLine(*row.values()) for row in rows]
-        after = None
-    if len(lines) < limit:
-        place = (b"", _ALWAYS) if after is None else (after.digest, after.since or _ALWAYS)
-        rows = await connection.fetch(READ_SPANS_SQL, *place, limit - len(lines))
-        lines += [ListLine(*row.values()) for row in rows]
-    return lines
-
-
-def _is_span(line: ListLine) -> bool:
-    return line.since is not None or line.is_past
-
-
-async def restore_list(
-    connection: "PoolConnectionProxy", lines: "Sequence[ListLine | Position]"
-) -> None:
-    """Import lines of an exported list."""
-    people = [line for line in lines if isinstance(line, ListLine)]
-    if always := [line[:5] for line in people if not _is_span(line)]:
-        await connection.execute(RESTORE_LIST_SQL, *columns(always, 5))
-    if spans := [line for line in people if _is_span(line)]:
-        await connection.execute(RESTORE_SPANS_SQL, *columns(spans, 7))
-    positions = [line for line in lines if isinstance(line, Position)]
-    for begin in range(0, len(positions), _POSITIONS_AT_ONCE):
-        some = positions[begin : begin + _POSITIONS_AT_ONCE]
-        await connection.execute(RESTORE_MESSAGES_SQL, *columns(some, 5))
-
-
-class Position(NamedTuple):
+class Position(_Line):
     """A line of an exported list that names an erased message of a stream.
 
     Attributes:
@@ -407,42 +314,112 @@ class Position(NamedTuple):
     generation: str
     erased_at: datetime | None
 
-    @classmethod
-    def parsed(cls, said: "Mapping[str, Any]") -> "Position":
-        """Build a line from the decoded JSON that `text` wrote.
 
-        Raises:
-            ValueError: The value is not such a line.
-        """
-        try:
-            erased_at = said["erased_at"]
-            return cls(
-                str(said["stream"]),
-                int(said["sequence"]),
-                datetime.fromisoformat(said["stored_at"]),
-                str(said["generation"]),
-                None if erased_at is None else datetime.fromisoformat(erased_at),
-            )
-        except (KeyError, TypeError) as exc:
-            raise ValueError("not a position of an erasure list") from exc
+_LINES: Final = TypeAdapter[ListLine | Position](ListLine | Position)
 
-    def text(self) -> str:
-        """Return the line as JSON text."""
-        return to_json(self._asdict()).decode()
+
+def parsed_line(text: str) -> ListLine | Position:
+    """Parse a line of an exported list.
+
+    Raises:
+        ValueError: The text is not such a line.
+    """
+    try:
+        return _LINES.validate_json(text)
+    except ValidationError as exc:
+        raise ValueError("not a line of an erasure list") from exc
+
+
+READ_LIST_SQL: Final[LiteralString] = """
+-- erased_people: the next people of the list
+SELECT digest, erased_people.until, erasure, key_id, begun_at
+FROM erased_people JOIN erasures ON erasures.id = erased_people.erasure
+WHERE digest > $1 ORDER BY digest LIMIT $2
+"""
+READ_SPANS_SQL: Final[LiteralString] = """
+-- erased_spans: the next time spans of the list
+SELECT digest, erased_spans.until, erasure, key_id, begun_at,
+       nullif(since, '-infinity') AS since, is_past
+FROM erased_spans JOIN erasures ON erasures.id = erased_spans.erasure
+WHERE (digest, since) > ($1, $2) ORDER BY digest, since LIMIT $3
+"""
+RESTORE_ERASURES_SQL: Final[LiteralString] = """
+-- erasures: import the erasures of an exported list
+INSERT INTO erasures (id, until, key_id, begun_at)
+SELECT id, max(until), min(key_id), min(begun_at)
+FROM unnest($1::uuid[], $2::timestamptz[], $3::text[], $4::timestamptz[])
+    AS new (id, until, key_id, begun_at) GROUP BY id
+ON CONFLICT (id) DO NOTHING
+"""
+RESTORE_LIST_SQL: Final[LiteralString] = """
+-- erased_people: import people of an exported list
+INSERT INTO erased_people (digest, until, erasure)
+SELECT * FROM unnest($1::bytea[], $2::timestamptz[], $3::uuid[]) AS new (digest, until, erasure)
+ORDER BY digest
+ON CONFLICT (digest) DO UPDATE SET until = greatest(erased_people.until, excluded.until)
+"""
+RESTORE_SPANS_SQL: Final[LiteralString] = """
+-- erased_spans: import time spans of an exported list
+INSERT INTO erased_spans (digest, since, until, is_past, erasure)
+SELECT digest, coalesce(since, '-infinity'), until, is_past, erasure
+FROM unnest($1::bytea[], $2::timestamptz[], $3::uuid[], $4::timestamptz[], $5::boolean[])
+    AS new (digest, until, erasure, since, is_past)
+ORDER BY digest, since
+ON CONFLICT (digest, since) DO UPDATE SET
+    until = greatest(erased_spans.until, excluded.until), is_past = excluded.is_past
+"""
+
+
+async def read_list(
+    connection: "PoolConnectionProxy", after: ListLine | None, limit: int
+) -> list[ListLine]:
+    """Return the next lines of the list by digest, those without a start time first."""
+    lines: list[ListLine] = []
+    if after is None or not after.is_span:
+        digest = b"" if after is None else after.digest
+        rows = await connection.fetch(READ_LIST_SQL, digest, limit)
+        lines = [ListLine.model_validate(dict(row)) for row in rows]
+        after = None
+    if len(lines) < limit:
+        place = (b"", _ALWAYS) if after is None else (after.digest, after.since or _ALWAYS)
+        rows = await connection.fetch(READ_SPANS_SQL, *place, limit - len(lines))
+        lines += [ListLine.model_validate(dict(row)) for row in rows]
+    return lines
+
+
+async def restore_list(
+    connection: "PoolConnectionProxy", lines: "Sequence[ListLine | Position]"
+) -> None:
+    """Import lines of an exported list."""
+    people = [line for line in lines if isinstance(line, ListLine)]
+    erasures = [(line.erasure, line.until, line.key_id, line.begun_at) for line in people]
+    await connection.execute(RESTORE_ERASURES_SQL, *columns(erasures, 4))
+    always = [(line.digest, line.until, line.erasure) for line in people if not line.is_span]
+    await connection.execute(RESTORE_LIST_SQL, *columns(always, 3))
+    spans = [
+        (line.digest, line.until, line.erasure, line.since, line.is_past)
+        for line in people
+        if line.is_span
+    ]
+    await connection.execute(RESTORE_SPANS_SQL, *columns(spans, 5))
+    positions = [tuple(dict(line).values()) for line in lines if isinstance(line, Position)]
+    for begin in range(0, len(positions), _POSITIONS_AT_ONCE):
+        some = positions[begin : begin + _POSITIONS_AT_ONCE]
+        await connection.execute(RESTORE_MESSAGES_SQL, *columns(some, 5))
 
 
 _POSITIONS_AT_ONCE: Final = 10_000
 _FIRST_POSITION: Final = ("", 0, datetime(1970, 1, 1, tzinfo=UTC))
 
 READ_MESSAGES_SQL: Final[LiteralString] = """
--- erased_messages: the next that are known to have been in a certain stream
+-- erased_messages: the next messages whose stream generation is known
 SELECT stream, sequence, stored_at, generation, erased_at FROM erased_messages
 WHERE (stream, sequence, stored_at) > ($1::text, $2::bigint, $3::timestamptz)
   AND generation IS NOT NULL
 ORDER BY stream, sequence, stored_at LIMIT $4
 """
 RESTORE_MESSAGES_SQL: Final[LiteralString] = """
--- erased_messages: what a database of before did not know yet
+-- erased_messages: import positions of an exported list
 INSERT INTO erased_messages (stream, sequence, stored_at, generation, erased_at)
 SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::text[], $5::timestamptz[])
     AS new (stream, sequence, stored_at, generation, erased_at)
@@ -457,25 +434,13 @@ async def read_positions(
     connection: "PoolConnectionProxy", after: Position | None, limit: int
 ) -> list[Position]:
     """Return the next positions of erased messages, in order."""
-    place = _FIRST_POSITION if after is None else after[:3]
+    place = _FIRST_POSITION if after is None else (after.stream, after.sequence, after.stored_at)
     rows = await connection.fetch(READ_MESSAGES_SQL, *place, limit)
-    return [Position(*row.values()) for row in rows]
-
-
-def parsed_line(text: str) -> ListLine | Position:
-    """Parse a line of an exported list.
-
-    Raises:
-        ValueError: The text is not such a line.
-    """
-    decoded = from_json(text)
-    if not isinstance(decoded, dict):
-        raise ValueError("not a line of an erasure list")  # noqa: TRY004 - of what a file says
-    return ListLine.parsed(decoded) if "digest" in decoded else Position.parsed(decoded)
+    return [Position.model_validate(dict(row)) for row in rows]
 
 
 NOTE_MESSAGES_SQL: Final[LiteralString] = """
--- erased_messages: what is to go from streams
+-- erased_messages: note messages to delete from streams
 INSERT INTO erased_messages (stream, sequence, stored_at)
 SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[])
     AS new (stream, sequence, stored_at)
@@ -483,28 +448,28 @@ ORDER BY stream, sequence, stored_at
 ON CONFLICT DO NOTHING
 """
 PENDING_SQL: Final[LiteralString] = """
--- erased_messages: the next that are to go and that nobody deletes now, the oldest notes first
+-- erased_messages: the next messages to delete that no process is deleting, oldest first
 SELECT stream, sequence, stored_at FROM erased_messages
 WHERE erased_at IS NULL AND stream = ANY($1::text[])
   AND (generation IS NULL OR noted_at < clock_timestamp() - interval '5 minutes')
 ORDER BY noted_at LIMIT $2
 """
 PLACE_SQL: Final[LiteralString] = """
--- erased_messages: in which stream they are, before they go
+-- erased_messages: store the generation of the stream before the deletion
 UPDATE erased_messages AS gone SET generation = $4
 FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS these (stream, sequence, stored_at)
 WHERE gone.stream = these.stream AND gone.sequence = these.sequence
   AND gone.stored_at = these.stored_at
 """
 GONE_SQL: Final[LiteralString] = """
--- erased_messages: they are gone
+-- erased_messages: mark messages as deleted
 UPDATE erased_messages AS gone SET erased_at = clock_timestamp()
 FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS these (stream, sequence, stored_at)
 WHERE gone.stream = these.stream AND gone.sequence = these.sequence
   AND gone.stored_at = these.stored_at
 """
 EXPIRE_MESSAGES_SQL: Final[LiteralString] = """
--- erased_messages: away with notes of what streams do not keep so long
+-- erased_messages: delete notes that are older than any stream keeps messages
 DELETE FROM erased_messages WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM erased_messages
     WHERE noted_at < (SELECT clock_timestamp() - $1::interval) ORDER BY noted_at LIMIT $2))
@@ -551,7 +516,7 @@ async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: in
 
 
 HOLES_SQL: Final[LiteralString] = """
--- erased_messages: how many between two places of a stream, both included
+-- erased_messages: the number of notes between two sequences, both included
 SELECT count(DISTINCT sequence), count(DISTINCT sequence) FILTER (WHERE erased_at IS NOT NULL)
 FROM erased_messages
 WHERE stream = $1 AND sequence >= $3 AND sequence <= $4 AND generation = $2
@@ -567,12 +532,12 @@ async def count_holes(
 
 
 HEED_SQL: Final[LiteralString] = """
--- routers: under which key this one asks the erasure list
+-- routers: store under which key this router checks the erasure list
 UPDATE routers SET erasure_key = $2, asks_erased_spans = true
 WHERE id = $1 AND (erasure_key IS DISTINCT FROM $2 OR NOT asks_erased_spans)
 """
 HEEDLESS_SQL: Final[LiteralString] = """
--- routers: how many of those alive do not ask the list under a key
+-- routers: the number of live routers that do not check the list under a key
 SELECT count(*) FROM routers
 WHERE seen_until > clock_timestamp()
   AND (erasure_key IS DISTINCT FROM $1 OR NOT asks_erased_spans)

@@ -246,13 +246,13 @@ class Row(NamedTuple):
     """A row of a transcript with the fields that decide whether an erasure blanks it.
 
     Attributes:
-        is_theirs: True if the person wrote it.
+        is_own: True if the person wrote it.
         has_source: True if it came from a chat.
     """
 
     seq: int
     role: str
-    is_theirs: bool
+    is_own: bool
     id: UUID | None
     turn_id: UUID | None
     reply_to: UUID | None
@@ -279,21 +279,21 @@ def rows_to_blank(
         has_summary: True if a summary may cover rows of the person.
     """
     places: list[int] = []
-    is_behind_theirs = False
+    follows_own = False
     is_beginning = has_summary
     for row in rows:
         is_linked = row.turn_id is not None or row.reply_to is not None
         if row.has_source or is_linked:
             is_beginning = False
         if row.role == "user":
-            is_behind_theirs = row.is_theirs
-            if row.is_theirs or is_beginning:
+            follows_own = row.is_own
+            if row.is_own or is_beginning:
                 places.append(row.seq)
         elif (
             row.turn_id in turns
             or row.reply_to in messages
             or is_beginning
-            or (is_behind_theirs and not is_linked)
+            or (follows_own and not is_linked)
         ):
             places.append(row.seq)
     return places

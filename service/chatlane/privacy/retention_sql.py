@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _START: Final = "00000000-0000-0000-0000-000000000000"
 
 ENDED_SESSIONS_SQL: Final[LiteralString] = """
--- sessions: the next that ended long ago, that no lane leads to and that none goes on from
+-- sessions: the next sessions that ended long ago, without lane, turn, hold or waiting message
 SELECT id FROM (
     SELECT id, ended_at, active_turn, held_until FROM sessions
     WHERE id > $1 ORDER BY id LIMIT 5000
@@ -23,7 +23,7 @@ WHERE ended_at < (SELECT clock_timestamp() - $2::interval) AND active_turn IS NU
 ORDER BY id LIMIT $3
 """
 END_OF_PIECE_SQL: Final[LiteralString] = """
--- sessions: where the next piece of a walk ends
+-- sessions: the last row of the next piece of a scan
 SELECT id FROM sessions WHERE id > $1 ORDER BY id OFFSET 4999 LIMIT 1
 """
 
@@ -43,7 +43,7 @@ async def end_of_piece(connection: "PoolConnectionProxy", after: "UUID") -> "UUI
 
 
 OLD_ARCHIVE_SQL: Final[LiteralString] = """
--- removed_messages: away with rows that were taken out long ago, of the next sessions
+-- removed_messages: delete old archived rows of a range of sessions
 WITH piece AS (
     SELECT session_id, removal, seq, removed_at FROM removed_messages
     WHERE session_id > $1 AND ($2::uuid IS NULL OR session_id <= $2)
@@ -61,20 +61,20 @@ WHERE removed_messages.session_id = old.session_id AND removed_messages.removal 
   AND removed_messages.seq = old.seq
 """
 OLD_REVISIONS_SQL: Final[LiteralString] = """
--- message_revisions: away with the oldest; ids are nearly in the order of time
+-- message_revisions: delete the oldest; ids are nearly in the order of time
 DELETE FROM message_revisions WHERE id = ANY(ARRAY(
     SELECT id FROM (SELECT id, at FROM message_revisions ORDER BY id LIMIT $2) AS oldest
     WHERE at < (SELECT clock_timestamp() - $1::interval)))
 """
 OLD_TURNS_SQL: Final[LiteralString] = """
--- turns: away with the oldest that are over; ids begin with the time of what caused them
+-- turns: delete the oldest ended turns; ids begin with a time
 DELETE FROM turns WHERE id = ANY(ARRAY(
     SELECT id FROM turns
     WHERE id > $1 AND id < $2 AND state NOT IN ('ready', 'claimed') ORDER BY id LIMIT $3))
 RETURNING id
 """
 OVER_HOLDS_SQL: Final[LiteralString] = """
--- session_holds: away with those that are over
+-- session_holds: delete expired holds
 DELETE FROM session_holds WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM session_holds
     WHERE (session_id, name) > ($1, '') AND held_until < clock_timestamp() - interval '1 day'

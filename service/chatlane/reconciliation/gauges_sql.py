@@ -45,7 +45,7 @@ SELECT agent, state, count(*),
 FROM (
     SELECT agent, created_at,
            CASE WHEN state = 'claimed' AND due_at < clock_timestamp() THEN 'overdue'
-                -- Nobody is to be told of it yet: that it is old is no worker's fault.
+                -- It is not announced yet, so its age is no fault of the workers.
                 WHEN rest = 'resting' THEN 'resting'
                 ELSE state END AS state
     FROM turns WHERE state IN ('ready', 'claimed') AND due_at > '-infinity'
@@ -54,14 +54,14 @@ GROUP BY agent, state ORDER BY agent, state
 """
 
 UNOWNED_SQL: Final[LiteralString] = """
--- survey: partitions that nobody reads, and how many there are
+-- survey: partitions without a valid lease, and all partitions
 SELECT log, count(*) FILTER (WHERE owner IS NULL OR lease_until < clock_timestamp()),
        count(*) FILTER (WHERE id >= 0)
 FROM partitions GROUP BY log ORDER BY log
 """
 
 OUTBOX_OLDEST_SQL: Final[LiteralString] = """
--- survey: since when the oldest outbox row waits to be published or deleted
+-- survey: the age of the oldest outbox row
 SELECT extract(epoch FROM clock_timestamp() - created_at)::float8
 FROM outbox ORDER BY id LIMIT 1
 """

@@ -42,7 +42,7 @@ class Round:
 
 
 BEGIN_ROUND_SQL: Final[LiteralString] = """
--- reconciliation: whose turn it is to look, for nobody has for some time
+-- reconciliation: begin a comparison if the last one is old enough
 UPDATE reconciliation SET looked_at = clock_timestamp()
 WHERE looked_at <= clock_timestamp() - $1::interval
 RETURNING looked_at, found, waiting_after, lanes_after, lanes_astray
@@ -59,7 +59,7 @@ async def begin(connection: "PoolConnectionProxy", every: timedelta) -> Round | 
 
 
 END_ROUND_SQL: Final[LiteralString] = """
--- reconciliation: what was found, unless somebody has looked again since
+-- reconciliation: store the findings, unless a newer comparison has begun
 UPDATE reconciliation
 SET found = $2::jsonb, waiting_after = $3, lanes_after = $4, lanes_astray = $5
 WHERE looked_at = $1
@@ -79,7 +79,7 @@ async def end(connection: "PoolConnectionProxy", comparison: Round) -> None:
 
 
 READ_FOUND_SQL: Final[LiteralString] = """
--- reconciliation: what the last comparison found
+-- reconciliation: the findings of the last comparison
 SELECT found FROM reconciliation
 """
 
@@ -91,7 +91,7 @@ async def read_found(connection: "PoolConnectionProxy") -> dict[str, int]:
 
 
 OLD_OUTBOX_SQL: Final[LiteralString] = """
--- reconciliation: how many of the first outbox rows are old; ids are nearly in order of time
+-- reconciliation: the number of old outbox rows; ids are nearly in the order of time
 SELECT count(*) FROM (SELECT created_at FROM outbox ORDER BY id LIMIT $2) AS head
 WHERE created_at < clock_timestamp() - $1::interval
 """
@@ -104,7 +104,7 @@ async def count_unpublished(connection: "PoolConnectionProxy", age: timedelta) -
 
 
 OVERDUE_TURNS_SQL: Final[LiteralString] = """
--- reconciliation: live turns whose time came long ago
+-- reconciliation: the number of live turns that are long overdue
 SELECT count(*) FROM (
     SELECT FROM turns
     WHERE state IN ('ready', 'claimed') AND due_at < (SELECT clock_timestamp() - $1::interval)
@@ -119,8 +119,8 @@ async def count_overdue(connection: "PoolConnectionProxy", age: timedelta) -> in
 
 
 UNANNOUNCED_SQL: Final[LiteralString] = """
--- reconciliation: ready turns of some agents that are told again only later; those without a
--- token and with attempts behind them make the pause before another one, others rest on purpose
+-- reconciliation: ready turns of these agents that are announced again only later; not those that
+-- pause between two attempts (no token) or that are delayed on purpose
 SELECT id FROM turns
 WHERE state IN ('ready', 'claimed') AND due_at > clock_timestamp() + $2::interval
     AND state = 'ready' AND agent = ANY($1::text[])
@@ -145,7 +145,7 @@ async def find_unannounced(
 
 
 HURRY_TURNS_SQL: Final[LiteralString] = """
--- reconciliation: have turns told again now
+-- reconciliation: make ready turns due, so that they are announced again
 WITH mine AS (
     SELECT id FROM turns
     WHERE id = ANY($1::uuid[]) AND state = 'ready' AND due_at > clock_timestamp()
@@ -162,8 +162,8 @@ async def hurry(connection: "PoolConnectionProxy", ids: Iterable[UUID]) -> int:
 
 
 STRANDED_SQL: Final[LiteralString] = """
--- reconciliation: sessions whose oldest waiting message is old and that have no turn; one index
--- probe for each session, however long its line
+-- reconciliation: sessions without a turn whose oldest waiting message is old; one index probe for
+-- each session, for any number of waiting messages
 WITH RECURSIVE line (session_id, place) AS (
     (SELECT session_id, 1 FROM waiting WHERE session_id > $1 ORDER BY session_id LIMIT 1)
     UNION ALL
@@ -200,7 +200,7 @@ class Stranded(NamedTuple):
 
 
 CONFIRM_STRANDED_SQL: Final[LiteralString] = """
--- reconciliation: what waits in sessions, locked by now, that have no turn
+-- reconciliation: the oldest waiting message of locked sessions without a turn
 SELECT want.id, head.message_id, head.stored_at
 FROM unnest($1::uuid[]) AS want (id)
 CROSS JOIN LATERAL (
@@ -222,7 +222,7 @@ async def confirm_stranded(
 
 
 LANES_ASTRAY_SQL: Final[LiteralString] = """
--- reconciliation: the next lanes, and how many of them lead nowhere
+-- reconciliation: the next lanes, and the number that point to no session
 WITH piece AS (
     SELECT session_key, session_id FROM lanes WHERE session_key > $1
     ORDER BY session_key LIMIT $2

@@ -34,7 +34,7 @@ class Marked:
 
 
 READ_MARKS_SQL: Final[LiteralString] = """
--- stream_marks: all of them
+-- stream_marks: all marks
 SELECT stream, generation, host, holes, first_seq, first_at, last_seq, last_at,
        search_after, search_until
 FROM stream_marks ORDER BY stream
@@ -51,7 +51,7 @@ async def read(connection: "PoolConnectionProxy") -> dict[str, Marked]:
 
 
 WRITE_MARK_SQL: Final[LiteralString] = """
--- stream_marks: how one looks now
+-- stream_marks: store the state of a stream
 INSERT INTO stream_marks (
     stream, generation, host, holes, first_seq, first_at, last_seq, last_at,
     search_after, search_until)
@@ -95,13 +95,13 @@ class Piece(NamedTuple):
 
 
 AWAITED_SQL: Final[LiteralString] = """
--- stream_marks: the next messages, and which of them were routed and are not dealt with; copies in
--- branches and imported rows have no id or no source, claimed ones a turn
+-- stream_marks: the next messages, and whether each was routed and is not answered; copies in
+-- branches and imported rows have no id or no source, claimed messages have a turn
 WITH piece AS (
     SELECT id, session_id, seq, role, turn_id, source, state, unanswered FROM messages
     WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3
 ), talk AS (
-    -- Answers come in the order of the questions: before the last one answered nothing is awaited.
+    -- Answers come in the order of the questions: no question before the last answered one is open.
     SELECT of.session_id, coalesce((
         SELECT question.seq FROM messages AS answer
         JOIN messages AS question ON question.id = answer.reply_to
@@ -141,7 +141,7 @@ class Lost(NamedTuple):
 
 
 CONFIRM_LOST_SQL: Final[LiteralString] = """
--- stream_marks: messages of locked sessions that are not about to be published
+-- stream_marks: messages of locked sessions that are not in the outbox
 SELECT id, session_id, seq, content, details::text, author, platform_message_id, source::text,
        created_at
 FROM messages
@@ -167,7 +167,7 @@ async def confirm_lost(
 
 
 SET_ASIDE_SQL: Final[LiteralString] = """
--- stream_marks: subjects something of which is a dead letter
+-- stream_marks: the subjects that have a dead letter
 SELECT DISTINCT subject FROM dead_letters WHERE subject = ANY($1::text[])
 """
 
@@ -178,7 +178,7 @@ async def find_set_aside(connection: "PoolConnectionProxy", subjects: Sequence[s
 
 
 UNKNOWN_ROUTED_SQL: Final[LiteralString] = """
--- stream_marks: messages of a stream that the database does not have, nor had
+-- stream_marks: the number of messages that the database does not know
 SELECT count(*) FROM unnest($1::uuid[], $2::uuid[]) AS held (session_id, id)
 WHERE NOT EXISTS (SELECT FROM messages WHERE messages.id = held.id)
   AND NOT EXISTS (SELECT FROM removed_messages WHERE removed_messages.id = held.id)
@@ -198,7 +198,7 @@ async def count_unknown_routed(
 
 
 UNSAID_SQL: Final[LiteralString] = """
--- stream_marks: outbound messages that their sessions have not said yet
+-- stream_marks: the number of outbound messages that no decision has assigned
 SELECT count(*) FROM unnest($1::uuid[], $2::bigint[]) AS held (session_id, out_seq)
 JOIN sessions ON sessions.id = held.session_id
 WHERE sessions.next_out_seq <= held.out_seq

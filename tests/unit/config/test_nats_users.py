@@ -83,7 +83,7 @@ def test_the_configuration_names_who_may_connect_on_the_day() -> None:
     text = server_config(parse_users(USERS), DAY)
     assert f'nkey: "{KEY}"' in text
     assert OTHER not in text
-    assert "# Left out, for its time is over: production/contractor (until 2026-06-30)" in text
+    assert "# Expired: production/contractor (until 2026-06-30)" in text
     assert OTHER in server_config(parse_users(USERS), date(2026, 6, 30))
     assert "tls {" not in text
     assert text.count("{") == text.count("}")

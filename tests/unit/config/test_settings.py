@@ -673,8 +673,8 @@ def test_commands_are_set_by_platform(config: Config) -> None:
         ('prefix = ""', "prefix"),
         ('off = ["nothing"]', "off"),
         ('access = { nothing = ["1"] }', "access"),
-        ('access = { help = ["1"] }', "everybody may use help"),
-        ("group_access = { help = [] }", "everybody may use help"),
+        ('access = { help = ["1"] }', "all people may use help"),
+        ("group_access = { help = [] }", "all people may use help"),
     ],
 )
 def test_wrong_commands_are_refused(config: Config, text: str, complaint: str) -> None:

@@ -110,7 +110,7 @@ def answered(seq: int, turn: UUID | None = None, reply_to: UUID | None = None) -
     return Row(
         seq,
         "assistant",
-        is_theirs=False,
+        is_own=False,
         id=None,
         turn_id=turn,
         reply_to=reply_to,
@@ -146,9 +146,7 @@ def test_rows_without_a_link_go_with_the_message_before_them() -> None:
 
 
 def test_a_summary_of_theirs_goes_and_what_comes_behind_it_stays() -> None:
-    summary = Row(
-        1, "user", is_theirs=False, id=None, turn_id=None, reply_to=None, has_source=False
-    )
+    summary = Row(1, "user", is_own=False, id=None, turn_id=None, reply_to=None, has_source=False)
     rows = [summary, answered(2), said(3, turn=TURN), answered(4, TURN)]
     assert rows_to_blank(rows, frozenset(), frozenset(), has_summary=True) == [1, 2]
     assert rows_to_blank(rows, frozenset(), frozenset()) == []
