@@ -1,6 +1,5 @@
 """`chatlane admin`: tables, streams, durables and NATS users."""
 
-import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +8,13 @@ import typer
 
 from chatlane.cli.audit import audited
 from chatlane.cli.shared.error_report import CommandError
-from chatlane.cli.shared.options import Config, open_nats, open_patient_store, read_settings
+from chatlane.cli.shared.options import (
+    Config,
+    open_nats,
+    open_patient_store,
+    read_settings,
+    run_async,
+)
 from chatlane.errors import SchemaMismatchError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -26,7 +31,8 @@ app = typer.Typer(
 
 
 @app.command()
-def migrate(config: Config = None) -> None:
+@run_async
+async def migrate(config: Config = None) -> None:
     """Migrate the tables in Postgres to this release."""
     settings = read_settings(config)
     from chatlane.connections import store_of
@@ -34,16 +40,12 @@ def migrate(config: Config = None) -> None:
     from chatlane.postgres.migrations import migrate as run_migrations
 
     version = known_versions()[-1]
-
-    async def migrated() -> None:
-        # Before the first migration there is no audit table.
-        if not await _is_audited(settings):
-            await run_migrations(settings.postgres.address())
-        async with store_of(settings) as store, audited(store, "admin migrate") as details:
-            details["version"] = version
-            await run_migrations(settings.postgres.address())
-
-    asyncio.run(migrated())
+    # Before the first migration there is no audit table.
+    if not await _is_audited(settings):
+        await run_migrations(settings.postgres.address())
+    async with store_of(settings) as store, audited(store, "admin migrate") as details:
+        details["version"] = version
+        await run_migrations(settings.postgres.address())
     typer.echo(f"the tables are at migration {version}")
 
 
@@ -60,7 +62,8 @@ async def _is_audited(settings: "Settings") -> bool:
 
 
 @app.command()
-def grants(
+@run_async
+async def grants(
     config: Config = None,
     *,
     do_apply: Annotated[
@@ -90,7 +93,7 @@ def grants(
     if not do_apply:
         typer.echo(script(roles), nl=False)
         return
-    if left := asyncio.run(_grant(read_settings(config), roles)):
+    if left := await _grant(read_settings(config), roles):
         # The rest needs the owner of the database or of the schema.
         raise CommandError("\n".join(left))
     typer.echo("each role has exactly its rights")
@@ -117,7 +120,8 @@ async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
 
 
 @app.command()
-def apply(config: Config = None) -> None:
+@run_async
+async def apply(config: Config = None) -> None:
     """Create and update the streams and durables that chatlane.toml declares.
 
     Never deletes anything. What only a new stream could change, such as the number of
@@ -129,27 +133,26 @@ def apply(config: Config = None) -> None:
     from chatlane.nats.jetstream import JetStream
 
     declared = declared_topology(settings)
-
-    async def applied() -> list[str]:
-        async with (
-            open_nats(settings, "chatlane-admin") as client,
-            store_of(settings) as store,
-            audited(store, "admin apply") as details,
-        ):
-            jetstream = JetStream(client)
-            done = await topology.apply(jetstream, declared.streams, declared.durables)
-            details["done"] = done
-            for sentence in done:
-                typer.echo(sentence)
-            return await topology.verify(jetstream, declared.streams, declared.durables)
-
-    if found := asyncio.run(applied()):
+    async with (
+        open_nats(settings, "chatlane-admin") as client,
+        store_of(settings) as store,
+        audited(store, "admin apply") as details,
+    ):
+        jetstream = JetStream(client)
+        details["done"] = done = await topology.apply(
+            jetstream, declared.streams, declared.durables
+        )
+        for sentence in done:
+            typer.echo(sentence)
+        found = await topology.verify(jetstream, declared.streams, declared.durables)
+    if found:
         raise SchemaMismatchError(tuple(found))
     typer.echo("everything is as declared")
 
 
 @app.command()
-def verify(config: Config = None) -> None:
+@run_async
+async def verify(config: Config = None) -> None:
     """Compare tables, streams and durables with this release and chatlane.toml.
 
     Changes nothing. Exits with 1 if something differs.
@@ -161,26 +164,23 @@ def verify(config: Config = None) -> None:
     from chatlane.postgres.migrations import verify_schema
 
     declared = declared_topology(settings)
-
-    async def differences() -> tuple[str, ...]:
-        found: list[str] = []
-        async with store_of(settings) as store, store.transaction() as connection:
-            try:
-                await verify_schema(connection)
-            except SchemaMismatchError as exc:
-                found += exc.differences
-        async with open_nats(settings, "chatlane-admin") as client:
-            jetstream = JetStream(client)
-            found += await topology.verify(jetstream, declared.streams, declared.durables)
-        return tuple(found)
-
-    if found := asyncio.run(differences()):
-        raise SchemaMismatchError(found)
+    found: list[str] = []
+    async with store_of(settings) as store, store.transaction() as connection:
+        try:
+            await verify_schema(connection)
+        except SchemaMismatchError as exc:
+            found += exc.differences
+    async with open_nats(settings, "chatlane-admin") as client:
+        jetstream = JetStream(client)
+        found += await topology.verify(jetstream, declared.streams, declared.durables)
+    if found:
+        raise SchemaMismatchError(tuple(found))
     typer.echo("everything is as declared")
 
 
 @app.command()
-def retain(config: Config = None) -> None:
+@run_async
+async def retain(config: Config = None) -> None:
     """Delete old data, as `[retention]` in chatlane.toml says.
 
     Run it every day. It deletes in small batches, so that routers can run meanwhile. Routers
@@ -194,13 +194,10 @@ def retain(config: Config = None) -> None:
         retention.sessions, retention.archive, retention.revisions, retention.turns, retention.audit
     )
 
-    async def retained() -> dict[str, int]:
-        async with open_patient_store(settings) as store, audited(store, "admin retain") as details:
-            done = dict(await Retaining(store, ages).run())
-            details["deleted"] = done
-            return done
-
-    for table, count in asyncio.run(retained()).items():
+    async with open_patient_store(settings) as store, audited(store, "admin retain") as details:
+        done = dict(await Retaining(store, ages).run())
+        details["deleted"] = done
+    for table, count in done.items():
         typer.echo(f"{count} {table}")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from chatlane.cli.shared.options import (
     Limit,
     open_nats,
     read_client_settings,
+    run_async,
     shown,
 )
 from chatlane.cli.shared.short_ids import IdText, full_id, only_match, short_digits
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from chatlane.domain.effects import DeadRow, Publication
     from chatlane.outbox.redrive import Handed, Retrying
     from chatlane.postgres.pool import Store
-    from chatlane.store.dead_letters import Tally
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -73,7 +73,8 @@ OldestFirst = Annotated[
 
 
 @app.command("list")
-def list_letters(
+@run_async
+async def list_letters(
     config: Config = None,
     *,
     reason: Reason = None,
@@ -86,23 +87,17 @@ def list_letters(
 ) -> None:
     """List dead letters, newest first: where each came from and what was wrong with it."""
     if from_stream:
-        _print_announced(asyncio.run(read_announced(config, limit, reason)), as_json=as_json)
+        _print_announced(await read_announced(config, limit, reason), as_json=as_json)
         return
+    from chatlane.store import dead_letters
 
-    async def found() -> tuple[list[tuple[datetime, "DeadRow"]], list["Tally"]]:
-        from chatlane.store import dead_letters
-
-        async with _opened(config) as store, store.transaction() as connection:
-            letters = await dead_letters.list_recent(connection, limit, reason=reason)
-            if not as_json:
-                ids = [letter.id for _, letter in letters]
-                bodies = await dead_letters.small_bodies(connection, ids)
-                letters = [
-                    (at, letter._replace(body=bodies.get(letter.id))) for at, letter in letters
-                ]
-            return letters, await dead_letters.tally(connection)
-
-    letters, tallies = asyncio.run(found())
+    async with _opened(config) as store, store.transaction() as connection:
+        letters = await dead_letters.list_recent(connection, limit, reason=reason)
+        if not as_json:
+            ids = [letter.id for _, letter in letters]
+            bodies = await dead_letters.small_bodies(connection, ids)
+            letters = [(at, letter._replace(body=bodies.get(letter.id))) for at, letter in letters]
+        tallies = await dead_letters.tally(connection)
     if as_json:
         for at, letter in letters:
             typer.echo(_json(at, letter))
@@ -114,29 +109,20 @@ def list_letters(
 
 
 @app.command()
-def show(
-    letter: IdText,
-    config: Config = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
+@run_async
+async def show(letter: IdText, config: Config = None, *, as_json: AsJson = False) -> None:
     """Show a dead letter with its message body. The audit log records it."""
+    from chatlane.store import audit, dead_letters
 
-    async def found() -> "DeadRow":
-        from chatlane.store import audit, dead_letters
-
-        async with _opened(config) as store, store.transaction() as connection:
-            letter_id = await _find_id(connection, letter)
-            row = await dead_letters.lock(connection, letter_id)
-            if row is None:
-                raise _no_such(letter_id)
-            detail = {"id": letter_id, "reason": row.reason}
-            await audit.write(
-                connection, "dead_letter_shown", None, detail, actor=actor(), outcome="done"
-            )
-            return row
-
-    row = asyncio.run(found())
+    async with _opened(config) as store, store.transaction() as connection:
+        letter_id = await _find_id(connection, letter)
+        row = await dead_letters.lock(connection, letter_id)
+        if row is None:
+            raise _no_such(letter_id)
+        detail = {"id": letter_id, "reason": row.reason}
+        await audit.write(
+            connection, "dead_letter_shown", None, detail, actor=actor(), outcome="done"
+        )
     if as_json:
         typer.echo(_json(None, row, with_body=True))
         return
@@ -144,7 +130,8 @@ def show(
 
 
 @app.command()
-def retry(
+@run_async
+async def retry(
     ids: Ids = None,
     config: Config = None,
     *,
@@ -163,50 +150,39 @@ def retry(
     workers again. The command waits until each is published. A dead letter that cannot be
     retried stays, and so do newer ones of its conversation.
     """
+    from chatlane.outbox.redrive import NotRetriedError, Retrying
 
-    async def retried() -> None:
-        from chatlane.outbox.redrive import NotRetriedError, Retrying
-
-        stay = 0
-        async with AsyncExitStack() as stack:
-            store = await stack.enter_async_context(_opened(config))
-            settings = read_client_settings(config)
-            client = await stack.enter_async_context(open_nats(settings, "chatlane-cli"))
-            retrying = Retrying(
-                store, partial(_publish, client), actor(), slots=settings.router.slots
-            )
-            chosen = await _chosen(store, ids, reason, limit)
-            for letter_id in chosen:
-                try:
-                    handed = await retrying.retry(letter_id, out_of_order=out_of_order)
-                except NotRetriedError as why:
-                    stay += 1
-                    typer.echo(f"{letter_id} not retried: {why}", err=True)
-                    continue
-                await _until_published(retrying, handed)
-                typer.echo(f"{letter_id} retried")
-        if stay:
-            raise CommandError(f"{stay} of {len(chosen)} not retried", exit_code=REFUSED)
-
-    asyncio.run(retried())
+    stay = 0
+    settings = read_client_settings(config)
+    async with _opened(config) as store, open_nats(settings, "chatlane-cli") as client:
+        retrying = Retrying(store, partial(_publish, client), actor(), slots=settings.router.slots)
+        chosen = await _chosen(store, ids, reason, limit)
+        for letter_id in chosen:
+            try:
+                handed = await retrying.retry(letter_id, out_of_order=out_of_order)
+            except NotRetriedError as why:
+                stay += 1
+                typer.echo(f"{letter_id} not retried: {why}", err=True)
+                continue
+            await _until_published(retrying, handed)
+            typer.echo(f"{letter_id} retried")
+    if stay:
+        raise CommandError(f"{stay} of {len(chosen)} not retried", exit_code=REFUSED)
 
 
 @app.command()
-def drop(
+@run_async
+async def drop(
     ids: Ids = None, config: Config = None, *, reason: Reason = None, limit: OldestFirst = 1000
 ) -> None:
     """Delete dead letters with their message bodies. The audit log records it."""
+    from chatlane.outbox.redrive import Retrying
 
-    async def dropped() -> None:
-        from chatlane.outbox.redrive import Retrying
-
-        async with _opened(config) as store:
-            retrying = Retrying(store, _refuse, actor())
-            for letter_id in await _chosen(store, ids, reason, limit):
-                await retrying.drop(letter_id)
-                typer.echo(f"{letter_id} dropped")
-
-    asyncio.run(dropped())
+    async with _opened(config) as store:
+        retrying = Retrying(store, _refuse, actor())
+        for letter_id in await _chosen(store, ids, reason, limit):
+            await retrying.drop(letter_id)
+            typer.echo(f"{letter_id} dropped")
 
 
 async def _chosen(

@@ -24,6 +24,7 @@ from chatlane.cli.shared.options import (
     open_nats,
     open_patient_store,
     read_settings,
+    run_async,
 )
 from chatlane.cli.shared.terminal import add_row, age, local_time, open_console, short_id, table
 from chatlane.domain.prompts.sanitize import json_line
@@ -161,6 +162,11 @@ async def _opened(config: Path | None) -> AsyncIterator[_Opened]:
         yield _Opened(settings, store, StreamErasure(client), settings.erasure_key())
 
 
+def _where(person: Person) -> dict[str, object]:
+    """Return the audited place of a person, without the id: it may be erased later."""
+    return {"platform": person.platform, "account": person.account}
+
+
 def _time(at: datetime | None) -> datetime | None:
     return None if at is None else at.replace(tzinfo=UTC)
 
@@ -194,16 +200,16 @@ def erase(
             abort=True,
         )
     how = _How(patience, overwrite=overwrite)
-    erased = asyncio.run(_erase(config, whom, how, _time(at)))
+
+    async def erased_whom() -> "Erased":
+        async with _opened(config) as opened:
+            return await _erase_one(opened, whom, how, at=_time(at))
+
+    erased = asyncio.run(erased_whom())
     _print_receipt(erased, as_json=as_json)
     if erased.left:
         left = ", ".join(f"{count} {store}" for store, count in erased.left.items())
         raise CommandError(f"data is left: {left}; run the command again")
-
-
-async def _erase(config: Path | None, person: Person, how: _How, at: datetime | None) -> "Erased":
-    async with _opened(config) as opened:
-        return await _erase_one(opened, person, how, at=at)
 
 
 async def _erase_one(
@@ -228,9 +234,7 @@ async def _erase_one(
         patience=how.patience,
         overwrite=how.overwrite,
     )
-    # Without the id: the audit log must not keep what this command deletes.
-    detail: dict[str, object] = {"platform": person.platform, "account": person.account}
-    async with audited(its.store, "people erase", detail) as details:
+    async with audited(its.store, "people erase", _where(person)) as details:
         erased = await erasing.erase(person, until, at=at, since=since)
         details["erasure"] = erased.id
         if erased.left:
@@ -239,7 +243,8 @@ async def _erase_one(
 
 
 @app.command()
-def export(
+@run_async
+async def export(
     person: ThePerson,
     config: Config = None,
     *,
@@ -252,23 +257,18 @@ def export(
     One record per line; its field `record` names its kind. Files are named, not copied. The
     last line is of kind `end`: without it the file is not complete.
     """
-    whom = person.model_copy(update={"scope": scope})
-    with _open_output(output) as written:
-        asyncio.run(_export(config, whom, written, _time(at)))
-
-
-async def _export(
-    config: Path | None, person: Person, written: IO[str], at: datetime | None
-) -> None:
     from chatlane.privacy.export import Export
     from chatlane.privacy.person_data import Finder
 
-    async with _opened(config) as opened:
-        finder = Finder(opened.store.transaction, opened.streams)
-        where: dict[str, object] = {"platform": person.platform, "account": person.account}
-        async with audited(opened.store, "people export", where) as details:
-            count = 0
-            async for record in Export(opened.store, finder).run(person, at):
+    whom = person.model_copy(update={"scope": scope})
+    count = 0
+    with _open_output(output) as written:
+        async with (
+            _opened(config) as opened,
+            audited(opened.store, "people export", _where(whom)) as details,
+        ):
+            finder = Finder(opened.store.transaction, opened.streams)
+            async for record in Export(opened.store, finder).run(whom, _time(at)):
                 written.write(json_line(record.model_dump_json(exclude_none=True)) + "\n")
                 count += 1
             details["records"] = count
@@ -286,7 +286,8 @@ def _open_output(path: Path | None) -> Iterator[IO[str]]:
 
 
 @app.command()
-def show(
+@run_async
+async def show(
     person: ThePerson,
     config: Config = None,
     *,
@@ -295,23 +296,18 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the identity of an id, and the ids of that identity over time."""
+    from chatlane.store.addressing import identities
+
     whom = person.model_copy(update={"scope": scope})
-    identity = asyncio.run(_show(config, whom, _time(at)))
+    async with (
+        open_patient_store(read_settings(config)) as store,
+        audited(store, "people show", _where(whom)),
+        store.transaction() as connection,
+    ):
+        identity = await identities.find(connection, whom, _time(at))
     if identity is None:
         raise CommandError("this is the id of no person")
     _print_identity(identity, as_json=as_json)
-
-
-async def _show(config: Path | None, person: Person, at: datetime | None) -> "Identity | None":
-    from chatlane.store.addressing import identities
-
-    where: dict[str, object] = {"platform": person.platform, "account": person.account}
-    async with (
-        open_patient_store(read_settings(config)) as store,
-        audited(store, "people show", where),
-        store.transaction() as connection,
-    ):
-        return await identities.find(connection, person, at)
 
 
 @app.command("hand-over")
@@ -333,8 +329,7 @@ def hand_over(
     whom = person.model_copy(update={"scope": scope})
     if not yes:
         typer.confirm(f"Does {whom.id} belong to another person from now on?", abort=True)
-    change = _change(config, whom, "people hand-over", this_account=this_account)
-    identity = asyncio.run(change)
+    identity = _change(config, whom, "people hand-over", this_account=this_account)
     if identity is None:
         raise CommandError("this is the id of no person")
     _print_identity(identity, as_json=as_json)
@@ -358,8 +353,7 @@ def split(
     whom = person.model_copy(update={"scope": scope})
     if not yes:
         typer.confirm(f"Does {whom.id} belong to a person of its own?", abort=True)
-    change = _change(config, whom, "people split", this_account=this_account)
-    identity = asyncio.run(change)
+    identity = _change(config, whom, "people split", this_account=this_account)
     if identity is None:
         raise CommandError(
             "nothing to split: the identity has no other id, or is named after this one"
@@ -379,19 +373,19 @@ def split_chat(
     whom = chat.model_copy(update={"scope": scope})
     if not yes:
         typer.confirm(f"Is {whom.id} a chat of its own?", abort=True)
-    if not asyncio.run(_split_chat(config, whom)):
+    if not _split_chat(config, whom):
         raise CommandError("nothing to split: no other chat got this id")
     typer.echo(f"{whom.id} is a chat of its own")
 
 
+@run_async
 async def _split_chat(config: Path | None, chat: Person) -> bool:
     from chatlane.domain.addressing.aliases import chat_alias
     from chatlane.store.addressing import aliases
 
-    where: dict[str, object] = {"platform": chat.platform, "account": chat.account}
     async with (
         _opened(config) as opened,
-        audited(opened.store, "people split-chat", where) as details,
+        audited(opened.store, "people split-chat", _where(chat)) as details,
     ):
         async with opened.store.transaction() as connection:
             is_split = await aliases.split_chat(
@@ -401,6 +395,7 @@ async def _split_chat(config: Path | None, chat: Person) -> bool:
     return is_split
 
 
+@run_async
 async def _change(
     config: Path | None, person: Person, action: str, *, this_account: bool
 ) -> "Identity | None":
@@ -408,8 +403,7 @@ async def _change(
     from chatlane.store.addressing import identities
 
     change = identities.split if action == "people split" else identities.hand_over
-    where: dict[str, object] = {"platform": person.platform, "account": person.account}
-    async with _opened(config) as opened, audited(opened.store, action, where) as details:
+    async with _opened(config) as opened, audited(opened.store, action, _where(person)) as details:
         platform = opened.settings.catalog().platforms.get(person.platform)
         accounts = None if this_account else platform.accounts if platform else ()
         for _ in range(_MAX_CONFLICT_RETRIES):
@@ -441,7 +435,8 @@ def _print_identity(identity: "Identity", *, as_json: bool) -> None:
 
 
 @app.command("replay-erasures")
-def replay_erasures(
+@run_async
+async def replay_erasures(
     listed: Annotated[
         Path | None,
         typer.Argument(
@@ -465,10 +460,6 @@ def replay_erasures(
     """
     lines = listed.read_text("utf-8").splitlines() if listed is not None else []
     how = _How(patience, overwrite=overwrite)
-    asyncio.run(_replay(config, lines, how, as_json=as_json))
-
-
-async def _replay(config: Path | None, lines: list[str], how: _How, *, as_json: bool) -> None:
     from chatlane.privacy import erasure_list_sql
     from chatlane.privacy.erasure_replay import Replay
 
@@ -494,79 +485,50 @@ async def _replay(config: Path | None, lines: list[str], how: _How, *, as_json: 
 
 
 @app.command("erasure-list")
-def erasure_list(
-    config: Config = None,
-    *,
-    output: Output = None,
-) -> None:
+@run_async
+async def erasure_list(config: Config = None, *, output: Output = None) -> None:
     """Write the erasure list, one JSON object per line. Store it with your backups.
 
     It holds keyed digests of people, and positions of deleted messages in streams. After the
     restore of an older backup, `replay-erasures` reads it and erases these people again, and
     routers do not report the positions as lost messages.
     """
-    with _open_output(output) as written:
-        written.write(asyncio.run(_list(config)))
-
-
-async def _list(config: Path | None) -> str:
     from chatlane.privacy import erasure_list_sql
 
-    settings = read_settings(config)
-    async with open_patient_store(settings) as store:
-        lines: list[str] = []
-        place: erasure_list_sql.ListLine | None = None
-        while True:
-            async with store.transaction() as connection:
-                some = await erasure_list_sql.read_list(connection, place, 1000)
-            if not some:
-                break
-            lines += [entry.text() for entry in some]
-            place = some[-1]
-        last: erasure_list_sql.Position | None = None
-        while True:
-            async with store.transaction() as connection:
-                positions = await erasure_list_sql.read_positions(connection, last, 1000)
-            if not positions:
-                return "".join(f"{line}\n" for line in lines)
-            lines += [position.text() for position in positions]
-            last = positions[-1]
+    with _open_output(output) as written:
+        async with open_patient_store(read_settings(config)) as store:
+            async for line in erasure_list_sql.walk_list(store.transaction):
+                written.write(f"{line.text()}\n")
 
 
 @app.command()
-def erasures(config: Config = None, *, limit: Limit = 50, as_json: AsJson = False) -> None:
+@run_async
+async def erasures(config: Config = None, *, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List erasures, newest first, with the number of deleted records."""
+    from chatlane.privacy import erasure_list_sql
+    from chatlane.privacy.erasure import Erased
 
-    async def found() -> list[tuple["Erased", datetime, datetime | None]]:
-        from chatlane.privacy import erasure_list_sql as stored
-        from chatlane.privacy.erasure import Erased
-
-        settings = read_settings(config)
-        async with open_patient_store(settings) as store, store.transaction() as connection:
-            return [
-                (
-                    Erased(
-                        erasure.id, erasure.until, await stored.receipts(connection, erasure.id)
-                    ),
-                    erasure.begun_at,
-                    erasure.finished_at,
-                )
-                for erasure in await stored.recent(connection, limit)
-            ]
-
-    recent = asyncio.run(found())
-    if as_json:
-        for erased, begun_at, finished_at in recent:
-            shown = {**_receipt(erased), "begun_at": begun_at, "finished_at": finished_at}
-            typer.echo(json_line(to_json(shown).decode()))
-        return
+    async with (
+        open_patient_store(read_settings(config)) as store,
+        store.transaction() as connection,
+    ):
+        recent = [
+            (erasure, Erased(erasure.id, erasure.until, receipts))
+            for erasure in await erasure_list_sql.recent(connection, limit)
+            for receipts in [await erasure_list_sql.receipts(connection, erasure.id)]
+        ]
     listed = table("id", "age", "deleted", "up to", "finished")
-    for erased, begun_at, finished_at in recent:
-        deleted = sum(store_receipt.deleted for store_receipt in erased.receipt.values())
-        finished = local_time(finished_at) if finished_at else "no: run it again"
-        until = local_time(erased.until)
-        add_row(listed, [short_id(erased.id), age(begun_at), str(deleted), until, finished])
-    open_console().print(listed)
+    for stored, erased in recent:
+        if as_json:
+            times = {"begun_at": stored.begun_at, "finished_at": stored.finished_at}
+            typer.echo(json_line(to_json({**_receipt(erased), **times}).decode()))
+            continue
+        deleted = str(sum(receipt.deleted for receipt in erased.receipt.values()))
+        finished = local_time(stored.finished_at) if stored.finished_at else "no: run it again"
+        until = local_time(stored.until)
+        add_row(listed, [short_id(stored.id), age(stored.begun_at), deleted, until, finished])
+    if not as_json:
+        open_console().print(listed)
 
 
 def _receipt(erased: "Erased") -> dict[str, object]:

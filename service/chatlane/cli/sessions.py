@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from pydantic import ValidationError
+from typer.core import TyperGroup
+from typing_extensions import override
 
 from chatlane.cli import transcripts
 from chatlane.cli.session_queries import Apis, Named, ask, complaint
@@ -29,10 +30,21 @@ from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.sessions import SessionView
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
+
+class _ListByDefault(TyperGroup):
+    """A group that runs `list` if the command line names no command."""
+
+    @override
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        names_none = not args or args[0].startswith("-")
+        is_help = bool(args) and args[0] in ctx.help_option_names
+        return super().parse_args(ctx, ["list", *args] if names_none and not is_help else args)
+
+
 app = typer.Typer(
-    invoke_without_command=True,
+    cls=_ListByDefault,
     rich_markup_mode="markdown",
-    help="List conversations, newest first; the commands show and change one.\n\n"
+    help="List conversations (`list`, also without a command), show and change them.\n\n"
     "Needs NATS and a running router.",
 )
 
@@ -84,44 +96,6 @@ Archived = Annotated[
     bool | None,
     typer.Option("--archived/--not-archived", help="Only archived sessions, or only the others."),
 ]
-
-
-@app.callback()
-def sessions(
-    context: typer.Context,
-    config: Config = None,
-    *,
-    platform: Platform = None,
-    agent: Agent = None,
-    origin: Origin = None,
-    active: Active = None,
-    person: OfPerson = None,
-    archived: Archived = None,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-    principal: Principal = None,
-) -> None:
-    """List conversations, newest first; the commands show and change one."""
-    if context.invoked_subcommand is None:
-        list_sessions(
-            config,
-            platform=platform,
-            agent=agent,
-            origin=origin,
-            active=active,
-            person=person,
-            archived=archived,
-            limit=limit,
-            as_json=as_json,
-            principal=principal,
-        )
-    elif any(map(partial(_is_given, context), context.params)):
-        raise typer.BadParameter(f"write options after `{context.invoked_subcommand}`")
-
-
-def _is_given(context: typer.Context, option: str) -> bool:
-    source = context.get_parameter_source(option)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 @app.command("list")

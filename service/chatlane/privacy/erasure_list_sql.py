@@ -13,10 +13,13 @@ from chatlane.privacy.erasure_rules import Listed
 from chatlane.store.logs.log_trims import NO_HOLES, Holes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
 
     from asyncpg.pool import PoolConnectionProxy
+
+    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
 
 
 # As asyncpg writes and reads `-infinity`.
@@ -387,6 +390,26 @@ async def read_list(
     return lines
 
 
+async def walk_list(transaction: "Transaction") -> "AsyncIterator[ListLine | Position]":
+    """Yield the whole list, then the positions of erased messages."""
+    person: ListLine | None = None
+    while True:
+        async with transaction() as connection:
+            people = await read_list(connection, person, _LINES_AT_ONCE)
+        for person in people:
+            yield person
+        if not people:
+            break
+    position: Position | None = None
+    while True:
+        async with transaction() as connection:
+            positions = await read_positions(connection, position, _LINES_AT_ONCE)
+        for position in positions:
+            yield position
+        if not positions:
+            return
+
+
 async def restore_list(
     connection: "PoolConnectionProxy", lines: "Sequence[ListLine | Position]"
 ) -> None:
@@ -408,6 +431,7 @@ async def restore_list(
         await connection.execute(RESTORE_MESSAGES_SQL, *columns(some, 5))
 
 
+_LINES_AT_ONCE: Final = 1_000
 _POSITIONS_AT_ONCE: Final = 10_000
 _FIRST_POSITION: Final = ("", 0, datetime(1970, 1, 1, tzinfo=UTC))
 

@@ -1,11 +1,12 @@
 """Options, settings and connections that several commands share."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar
 
 import typer
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from chatlane.config.settings import Settings
     from chatlane.postgres.pool import Store
+
+ParamsT = ParamSpec("ParamsT")
+ResultT = TypeVar("ResultT")
 
 # `chatlane dev` writes this file while it runs, so that commands in its directory find it.
 DEV_CONFIG: Final = Path(".chatlane/dev.toml")
@@ -47,6 +51,21 @@ Principal = Annotated[
         show_default=False,
     ),
 ]
+
+
+def run_async(
+    command: Callable[ParamsT, Coroutine[Any, Any, ResultT]],
+) -> Callable[ParamsT, ResultT]:
+    """Turn a coroutine function into a command that runs it to its end.
+
+    Not for a command that asks for a confirmation: the event loop would take the first Ctrl-C.
+    """
+
+    @wraps(command)
+    def run(*args: ParamsT.args, **kwargs: ParamsT.kwargs) -> ResultT:
+        return asyncio.run(command(*args, **kwargs))
+
+    return run
 
 
 def read_settings(config: Path | None) -> "Settings":
