@@ -41,12 +41,12 @@ from chatlane.ingest.share_notices import ShareNotices
 from chatlane.jobs import Job, WakeupTimer
 from chatlane.maintenance import SEEN_AHEAD, MaintenanceLoop, TableMaintenance, maintenance_jobs
 from chatlane.nats import topology
+from chatlane.nats.advisories import AdvisoryQueue
 from chatlane.nats.connection import open_bus
 from chatlane.nats.jetstream import JetStream
 from chatlane.nats.log_access import LogAccess
 from chatlane.nats.log_shares import LogShares
 from chatlane.nats.routed_slots import RoutedSlots
-from chatlane.nats.stream_cleanup import AdvisoryQueue, LogUpkeep
 from chatlane.nats.tasks import end_task
 from chatlane.nats.topology import LOG_STREAMS
 from chatlane.observability.health import Heartbeat, Probes, build_asgi, open_http
@@ -494,7 +494,8 @@ def _jobs(
 ) -> tuple[Job, ...]:
     transaction = app.store.transaction
     undeliverable = UndeliverableMessages(AdvisoryQueue(bus.client), transaction, app.metrics)
-    retention = LogRetention(LogUpkeep(bus.client), transaction, app.settings.streams.replay_window)
+    logs = LogAccess(bus, app.settings.router.partitions)
+    retention = LogRetention(logs, transaction, app.settings.streams.replay_window)
     declared = declared_topology(app.settings)
     app.survey = survey = GaugeCollector(
         Backlogs(bus.client),
@@ -506,7 +507,6 @@ def _jobs(
         lease=app.settings.router.lease,
     )
     contents = StreamContents(bus.client)
-    logs = LogAccess(bus, app.settings.router.partitions)
     app.reconciler = reconciler = Reconciler(
         logs,
         Backlogs(bus.client),

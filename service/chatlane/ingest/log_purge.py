@@ -13,7 +13,7 @@ from chatlane.store.logs import log_marks, log_trims
 if TYPE_CHECKING:
     from chatlane.domain.log import LogName
     from chatlane.nats.jetstream import StreamState
-    from chatlane.nats.stream_cleanup import LogUpkeep
+    from chatlane.nats.log_access import LogAccess
     from chatlane.postgres.pool import Transaction
     from chatlane.store.logs.log_marks import PurgeBounds
 
@@ -48,7 +48,7 @@ class LogRetention:
         replay_window: How long every message is kept, read or not.
     """
 
-    logs: LogUpkeep
+    logs: LogAccess
     transaction: Transaction
     replay_window: timedelta = REPLAY_WINDOW
 

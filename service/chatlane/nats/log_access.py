@@ -104,6 +104,26 @@ class LogAccess:
         """
         return await self._jetstream.get_stream(LOG_STREAMS[log])
 
+    async def find_stored_at(self, log: LogName, sequence: int) -> datetime | None:
+        """Return the stored time of a message, or None if it is no longer there.
+
+        Raises:
+            BusUnavailableError: No answer in time.
+        """
+        message = await self._jetstream.find_message(LOG_STREAMS[log], sequence)
+        return message.stored_at if message else None
+
+    async def purge_below(self, log: LogName, sequence: int) -> int:
+        """Delete every message before `sequence`; return their number.
+
+        Raises:
+            BusUnavailableError: No answer in time.
+        """
+        answer = await self._jetstream.request(
+            f"STREAM.PURGE.{LOG_STREAMS[log]}", {"seq": sequence}
+        )
+        return int(answer["purged"])
+
     async def find_last_sequence(self, partition: PartitionId) -> int | None:
         """Return the sequence of the newest message of a partition, read from the leader.
 

@@ -5,7 +5,7 @@ The advisories of the server report these messages.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from chatlane.domain.dead_letters import add_dead_letter
@@ -19,23 +19,11 @@ from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.routed import RoutedMessage
 
 if TYPE_CHECKING:
-    from chatlane.nats.stream_cleanup import Notice, Undelivered
+    from chatlane.nats.advisories import AdvisoryQueue, Undelivered
     from chatlane.observability.metrics import Metrics
     from chatlane.postgres.pool import Transaction
 
 _log = get_logger("undeliverable")
-
-
-class Notices(Protocol):
-    """Source of the advisories."""
-
-    async def next(self) -> Notice | None:
-        """Return the next advisory, or None if there is none."""
-        ...
-
-    async def acknowledge(self, notice: Notice) -> None:
-        """Acknowledge a handled advisory."""
-        ...
 
 
 class UndeliverableMessages:
@@ -47,7 +35,7 @@ class UndeliverableMessages:
 
     def __init__(
         self,
-        notices: Notices,
+        notices: AdvisoryQueue,
         transaction: Transaction,
         metrics: Metrics,
     ) -> None:

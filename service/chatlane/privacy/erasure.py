@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.postgres.pool import Store, Transaction
     from chatlane.privacy.erasure_rules import Ids, Said
-    from chatlane.privacy.person_data import Streams
+    from chatlane.privacy.stream_erasure import StreamErasure
     from chatlane_schemas.session_api.people import Person
 
 TIMEOUT: Final = timedelta(seconds=30)
@@ -128,7 +128,7 @@ class Erasing:
     def __init__(
         self,
         store: Store,
-        streams: Streams,
+        streams: StreamErasure,
         key: ErasureKey,
         *,
         own_ids: frozenset[str] = frozenset(),
@@ -569,7 +569,7 @@ def _edited_in(body: bytes, ids: Ids) -> set[bytes]:
 
 
 async def delete_noted(
-    transaction: Transaction, streams: Streams, rows: Sequence[ErasedRow], *, overwrite: bool
+    transaction: Transaction, streams: StreamErasure, rows: Sequence[ErasedRow], *, overwrite: bool
 ) -> None:
     """Delete noted messages of one stream, and note that they are gone.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.log import LogName
     from chatlane.postgres.pool import Transaction
-    from chatlane.privacy.person_data import Streams
+    from chatlane.privacy.stream_erasure import StreamErasure
 
 _AT_ONCE: Final = 200
 _LOGS: Final = frozenset({StreamName.INBOUND, StreamName.RESULTS})
@@ -72,7 +72,7 @@ class ErasedMessageCleaner:
     """
 
     def __init__(
-        self, transaction: Transaction, streams: Streams, router: UUID, key: ErasureKey | None
+        self, transaction: Transaction, streams: StreamErasure, router: UUID, key: ErasureKey | None
     ) -> None:
         self._transaction = transaction
         self._streams = streams

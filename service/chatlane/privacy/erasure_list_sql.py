@@ -13,13 +13,12 @@ from chatlane.privacy.erasure_rules import Listed
 from chatlane.store.logs.log_trims import NO_HOLES, Holes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from asyncpg.pool import PoolConnectionProxy
 
-    Transaction = Callable[[], AbstractAsyncContextManager[PoolConnectionProxy]]
+    from chatlane.postgres.pool import Transaction
 
 
 # As asyncpg writes and reads `-infinity`.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.postgres.pool import Store
     from chatlane.privacy.erasure_list_sql import ListLine
-    from chatlane.privacy.person_data import Streams
+    from chatlane.privacy.stream_erasure import StreamErasure
 
 _FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 _AT_ONCE: Final = 1000
@@ -45,7 +45,7 @@ class Replay:
         key: The key of the list.
     """
 
-    def __init__(self, store: Store, streams: Streams, key: ErasureKey) -> None:
+    def __init__(self, store: Store, streams: StreamErasure, key: ErasureKey) -> None:
         self._transaction = store.transaction
         self._streams = streams
         self._key = key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.addressing.owners import identity_with
 from chatlane.privacy import erase_sql
@@ -15,13 +15,14 @@ from chatlane_schemas.dead import Stage
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Mapping
     from uuid import UUID
 
-    from chatlane.nats.jetstream import StoredMessage, StreamState
+    from chatlane.nats.jetstream import StoredMessage
     from chatlane.postgres.pool import Transaction
     from chatlane.privacy.erase_sql import Letter, Reply
     from chatlane.privacy.erasure_rules import ErasureScope, Said
+    from chatlane.privacy.stream_erasure import StreamErasure
     from chatlane_schemas.session_api.people import Person
 
 _MESSAGES_AT_ONCE: Final = 1_000
@@ -46,39 +47,6 @@ _STREAM_OF_SUBJECT: Final = {
 }
 
 
-class Streams(Protocol):
-    """Interface to the streams that searches and erasures need."""
-
-    async def clock(self) -> datetime:
-        """Return the time by the clock of the streams."""
-        ...
-
-    async def state(self, stream: StreamName) -> StreamState | None:
-        """Return the state of a stream, or None if there is no such stream."""
-        ...
-
-    async def find_stored_at(self, stream: str, sequence: int) -> datetime | None:
-        """Return the stored time of a message, or None if it is not there."""
-        ...
-
-    async def first_stored_at(self, stream: StreamName) -> datetime | None:
-        """Return the stored time of the oldest message of a stream."""
-        ...
-
-    def read(
-        self,
-        stream: StreamName,
-        account: tuple[str, str] | None = None,
-        until: datetime | None = None,
-    ) -> AsyncIterator[list[StoredMessage]]:
-        """Yield the messages of a stream up to a time, on INBOUND optionally of one account."""
-        ...
-
-    async def delete(self, stream: str, sequences: Iterable[int], *, overwrite: bool) -> None:
-        """Delete messages permanently; optionally overwrite them on disk."""
-        ...
-
-
 class Finder:
     """Finds the data of a person.
 
@@ -87,7 +55,7 @@ class Finder:
         streams: All streams.
     """
 
-    def __init__(self, transaction: Transaction, streams: Streams) -> None:
+    def __init__(self, transaction: Transaction, streams: StreamErasure) -> None:
         self._transaction = transaction
         self._streams = streams
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from chatlane.jobs import Job
 from chatlane.observability.logs import get_logger
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from chatlane.ingest.partition_reader import PartitionFeed
-    from chatlane.nats.jetstream import StreamState
     from chatlane.observability.metrics import Metrics
     from chatlane.postgres.pool import Transaction
-    from chatlane.reconciliation.backlogs import Backlog
+    from chatlane.reconciliation.backlogs import Backlogs
     from chatlane.store.dead_letters import Tally
     from chatlane_schemas.topology.streams import DurableSpec, StreamSpec
 
@@ -35,22 +34,6 @@ _HARDLY_ANY_ROOM: Final = 0.95
 _log = get_logger("survey")
 
 
-class Streams(Protocol):
-    """Interface to the streams that the survey needs."""
-
-    async def find(self, durable: DurableSpec) -> Backlog | None:
-        """Return the backlog of a durable, or None if there is no such durable."""
-        ...
-
-    async def find_size(self, stream: StreamName) -> int | None:
-        """Return the size of a stream in bytes, or None if there is no such stream."""
-        ...
-
-    async def find_state(self, stream: StreamName) -> StreamState | None:
-        """Return the state of a stream, or None if there is no such stream."""
-        ...
-
-
 class GaugeCollector:
     """Sets the gauges. Every router shows the same service figures, so take their maximum.
 
@@ -59,21 +42,21 @@ class GaugeCollector:
         transaction: Opens a transaction.
         feeds: Returns the readers of the partitions that this router holds.
         metrics: Holds the gauges.
-        declared_streams: Streams whose size and age are shown.
+        declared_streams: Backlogs whose size and age are shown.
         declared_durables: Durables whose backlog is shown.
         lease: Duration of a partition lease.
 
     Attributes:
         oldest_dead_letter: Age of the oldest dead letter at the last sample; zero without one.
-        full_streams: Streams that were nearly full at the last sample and reject new messages.
-        missing_streams: Streams that did not exist at the last sample.
+        full_streams: Backlogs that were nearly full at the last sample and reject new messages.
+        missing_streams: Backlogs that did not exist at the last sample.
         shared_accounts: Durables of accounts from which several adapters read at the last two
             samples. Each account should have one adapter.
     """
 
     def __init__(
         self,
-        streams: Streams,
+        streams: Backlogs,
         transaction: Transaction,
         feeds: Callable[[], Sequence[PartitionFeed]],
         metrics: Metrics,

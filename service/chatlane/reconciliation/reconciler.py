@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.counts import Inconsistency
 from chatlane.domain.effects import Effects
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
-    from chatlane.domain.log import LogName, LogPosition, PartitionId
+    from chatlane.domain.log import LogPosition, PartitionId
     from chatlane.nats.jetstream import StreamState
+    from chatlane.nats.log_access import LogAccess
     from chatlane.observability.metrics import Metrics
     from chatlane.postgres.pool import Transaction
-    from chatlane.reconciliation.backlogs import Backlog
+    from chatlane.reconciliation.backlogs import Backlogs
     from chatlane.reconciliation.reconciliation_sql import Round
+    from chatlane.reconciliation.stream_contents import StreamContents
     from chatlane.reconciliation.stream_gap_repair import LostMessages
     from chatlane_schemas.topology.streams import DurableSpec
 
@@ -48,34 +50,6 @@ _LOOK: Final = timedelta(seconds=10)
 _EVERY: Final = timedelta(seconds=25)
 
 _log = get_logger("reconciling")
-
-
-class Logs(Protocol):
-    """Interface to the logs that a comparison needs."""
-
-    async def get_state(self, log: LogName) -> StreamState:
-        """Return the stream state of a log."""
-        ...
-
-    async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
-        """Return the stored time of the first message of a partition after a sequence."""
-        ...
-
-
-class Contents(Protocol):
-    """Interface to the contents of streams that a comparison needs."""
-
-    async def count(self, stream: StreamName, subject: str) -> int:
-        """Return the number of messages in a stream that match a subject filter."""
-        ...
-
-
-class Durables(Protocol):
-    """Interface to the durables that a comparison needs."""
-
-    async def find(self, durable: DurableSpec) -> Backlog | None:
-        """Return the backlog of a durable, or None if there is no such durable."""
-        ...
 
 
 class Reconciler:
@@ -99,13 +73,13 @@ class Reconciler:
 
     def __init__(
         self,
-        logs: Logs,
-        durables: Durables,
+        logs: LogAccess,
+        durables: Backlogs,
         transaction: Transaction,
         writer: UnitOfWorkFactory,
         metrics: Metrics,
         *,
-        contents: Contents,
+        contents: StreamContents,
         lost_messages: LostMessages,
         declared_durables: Iterable[DurableSpec],
         patience: timedelta = GRACE_PERIOD,

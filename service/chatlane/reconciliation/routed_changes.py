@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
 
 from pydantic_core import from_json, to_json
@@ -31,15 +31,15 @@ from chatlane_schemas.topology.streams import StreamName, routed_durable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Agent
     from chatlane.domain.states import Session
     from chatlane.nats.jetstream import StoredMessage
+    from chatlane.nats.routed_slots import RoutedSlots
     from chatlane.postgres.pool import Transaction
-    from chatlane.privacy.person_data import Streams
-    from chatlane.reconciliation.stream_gap_repair import Contents
+    from chatlane.privacy.stream_erasure import StreamErasure
+    from chatlane.reconciliation.stream_contents import StreamContents
     from chatlane.store.routed_changes import RoutedRow
 
 _CHANGES_AT_ONCE: Final = 200
@@ -51,26 +51,6 @@ _PAUSED_AT_MOST: Final = timedelta(seconds=3)
 _CLOCKS: Final = timedelta(seconds=10)
 
 _log = get_logger("routed_changes")
-
-
-class Slots(Protocol):
-    """Interface to the slots and their undelivered messages."""
-
-    async def newest(self, session_id: UUID) -> StoredMessage | None:
-        """Return the newest message of a session."""
-        ...
-
-    async def delivered(self, durable: str) -> int | None:
-        """Return the sequence of the newest delivered message; None without such a durable."""
-        ...
-
-    async def stored(self, subject: str, first: int, limit: int) -> list[StoredMessage]:
-        """Return up to `limit` messages of a subject from a sequence on, in order."""
-        ...
-
-    def paused(self, durable: str) -> AbstractAsyncContextManager[None]:
-        """Pause delivery through a durable for the length of the block."""
-        ...
 
 
 class _Plan(NamedTuple):
@@ -102,9 +82,9 @@ class RoutedChanges:
 
     def __init__(
         self,
-        slots: Slots,
-        contents: Contents,
-        streams: Streams,
+        slots: RoutedSlots,
+        contents: StreamContents,
+        streams: StreamErasure,
         transaction: Transaction,
         writer: UnitOfWorkFactory,
         *,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from chatlane.domain.counts import Inconsistency, StreamLoss
@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Agent
-    from chatlane.nats.jetstream import StoredMessage
     from chatlane.observability.metrics import Metrics
     from chatlane.postgres.pool import Transaction
-    from chatlane.reconciliation.stream_contents import Held, Look
+    from chatlane.reconciliation.stream_contents import Look, StreamContents
     from chatlane.reconciliation.stream_marks import StreamMark
     from chatlane.store.logs.log_trims import Holes
 
@@ -58,30 +57,6 @@ _SUBJECT_OF_SESSION: Final = "chat.v1.routed.*.*.{}"
 _log = get_logger("lost_messages")
 
 
-class Contents(Protocol):
-    """Interface to the streams that the comparison needs."""
-
-    async def look(self, stream: StreamName) -> Look | None:
-        """Return the state of a stream, or None if there is no such stream."""
-        ...
-
-    async def find(self, stream: StreamName, sequence: int) -> StoredMessage | None:
-        """Return a message, or None if the stream does not hold it."""
-        ...
-
-    async def ids_since(
-        self,
-        stream: StreamName,
-        subject: str,
-        since: datetime,
-        until: datetime | None = None,
-        *,
-        limit: int,
-    ) -> Held:
-        """Return the ids of the messages stored in a time range."""
-        ...
-
-
 class LostMessages:
     """Compares ROUTED and OUTBOUND with their marks, and searches ROUTED for lost messages.
 
@@ -97,7 +72,7 @@ class LostMessages:
 
     def __init__(
         self,
-        contents: Contents,
+        contents: StreamContents,
         transaction: Transaction,
         writer: UnitOfWorkFactory,
         metrics: Metrics,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.log import LOGS, REPLAY_WINDOW
 from chatlane.jobs import Job
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.log import LogName
     from chatlane.nats.jetstream import StreamState
+    from chatlane.nats.log_access import LogAccess
     from chatlane.observability.metrics import Metrics
 
 # With jitter of up to half the interval and the time of some requests: within 15 s.
@@ -33,14 +34,6 @@ Differences = Callable[[], Awaitable["Sequence[str]"]]
 Erased = Callable[["LogName", str, int, int], Awaitable[Holes]]
 
 _log = get_logger("drift")
-
-
-class Logs(Protocol):
-    """Interface to the logs that the drift watch needs."""
-
-    async def get_state(self, log: LogName) -> StreamState:
-        """Return the stream state of a log."""
-        ...
 
 
 async def _none_erased(_log: LogName, _generation: str, _first: int, _last: int) -> Holes:
@@ -61,7 +54,7 @@ class DriftWatch:
     def __init__(
         self,
         differences: Differences,
-        logs: Logs,
+        logs: LogAccess,
         metrics: Metrics,
         replay_window: timedelta = REPLAY_WINDOW,
         erased: Erased = _none_erased,

@@ -9,7 +9,7 @@ from chatlane.domain.log import LogName
 from chatlane.ingest.log_purge import LogRetention
 from chatlane.nats.connection import BusOptions, open_bus
 from chatlane.nats.jetstream import JetStream
-from chatlane.nats.stream_cleanup import LogUpkeep
+from chatlane.nats.log_access import LogAccess
 from chatlane.postgres.pool import Store, open_store
 from chatlane.store.logs import partitions
 
@@ -30,7 +30,7 @@ async def store(database_url: str) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def logs(nats_url: str) -> AsyncIterator[LogUpkeep]:
+async def logs(nats_url: str) -> AsyncIterator[LogAccess]:
     async with open_bus(BusOptions(url=nats_url)) as bus:
         jetstream = JetStream(bus.client)
         for name in ("INBOUND", "RESULTS"):
@@ -38,7 +38,7 @@ async def logs(nats_url: str) -> AsyncIterator[LogUpkeep]:
             await jetstream.request(f"STREAM.CREATE.{name}", config)
             for number in range(10):
                 await bus.client.jetstream().publish(f"{name.lower()}.x", str(number).encode())
-        yield LogUpkeep(bus.client)
+        yield LogAccess(bus, PARTITIONS)
 
 
 async def set_cursors(store: Store, log: LogName, *cursors: int) -> None:
@@ -49,13 +49,13 @@ async def set_cursors(store: Store, log: LogName, *cursors: int) -> None:
             )
 
 
-async def firsts(logs: LogUpkeep) -> tuple[int, int]:
+async def firsts(logs: LogAccess) -> tuple[int, int]:
     inbound, results = await logs.get_state("inbound"), await logs.get_state("results")
     return inbound.first_sequence, results.first_sequence
 
 
 async def test_a_purge_keeps_what_the_slowest_partition_has_not_read(
-    store: Store, logs: LogUpkeep
+    store: Store, logs: LogAccess
 ) -> None:
     await set_cursors(store, "inbound", 8, 5)
     await set_cursors(store, "results", 10, 10)
@@ -67,7 +67,7 @@ async def test_a_purge_keeps_what_the_slowest_partition_has_not_read(
     assert await retention.keep() == 0
 
 
-async def test_young_messages_stay(store: Store, logs: LogUpkeep) -> None:
+async def test_young_messages_stay(store: Store, logs: LogAccess) -> None:
     for log in ("inbound", "results"):
         await set_cursors(store, log, 10, 10)
     retention = LogRetention(logs, store.transaction, WINDOW)
@@ -76,7 +76,7 @@ async def test_young_messages_stay(store: Store, logs: LogUpkeep) -> None:
 
 
 async def test_a_mark_whose_sequences_are_used_again_purges_nothing(
-    store: Store, logs: LogUpkeep
+    store: Store, logs: LogAccess
 ) -> None:
     for log in ("inbound", "results"):
         await set_cursors(store, log, 10, 10)

@@ -14,8 +14,8 @@ from chatlane.domain.effects import Publication
 from chatlane.domain.notices import ENGLISH, NoticeId
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.sessions.transcripts import repaired
+from chatlane.nats.advisories import Notice, Undelivered
 from chatlane.nats.jetstream import StoredMessage
-from chatlane.nats.stream_cleanup import Notice, Undelivered
 from chatlane.outbox.redrive import Retrying
 from chatlane.outbox.undeliverable import UndeliverableMessages
 from chatlane.store.history.transcripts import TranscriptReads
@@ -361,7 +361,7 @@ async def test_f03_a_message_that_no_stream_worker_took_is_closed_until_it_is_an
     first = await kernel.say(event(**ANN, mid="1", text="ring the bell"))
     (routed,) = await kernel.published("ROUTED")
     advisory = Advisory(json.dumps(routed).encode())
-    messages = UndeliverableMessages(advisory, kernel.store.transaction, kernel.metrics)
+    messages = UndeliverableMessages(advisory, kernel.store.transaction, kernel.metrics)  # type: ignore[arg-type]
     assert await messages.collect() == 1
     assert await marks(kernel, first.session) == [("ring the bell", "failed")]
     # A worker had it in hand, or an operator lets it come again.

@@ -12,9 +12,9 @@ import pytest
 from chatlane.domain.catalog import Agent
 from chatlane.errors import BusUnavailableError, StoreUnavailableError
 from chatlane.nats import topology
+from chatlane.nats.advisories import AdvisoryQueue
 from chatlane.nats.connection import Bus, BusOptions, open_bus
 from chatlane.nats.jetstream import JetStream
-from chatlane.nats.stream_cleanup import AdvisoryQueue
 from chatlane.observability.metrics import Metrics
 from chatlane.outbox.undeliverable import UndeliverableMessages
 from chatlane.postgres.pool import Store

@@ -89,7 +89,7 @@ class Service:
         self.transcripts = TranscriptReads(kernel.store)
         self._filling = SearchFilling(kernel.store.transaction, Metrics())
         self._search = SearchReads(kernel.store, identities.find_owners)
-        self._finder = Finder(kernel.owner.transaction, self.streams)
+        self._finder = Finder(kernel.owner.transaction, self.streams)  # type: ignore[arg-type]
 
     def person(self, raw: str) -> Person:
         return Person(platform=self.platform, account=self.account, id=raw)
@@ -183,7 +183,7 @@ class Service:
         for row in rows:
             self.streams.store(StreamName(row[0]), self.now, row[1], row[2])
         self.streams.now = self.now = self.now + timedelta(minutes=1)
-        erased = await Erasing(self.kernel.owner, self.streams, KEY).erase(self.person(raw), at=at)
+        erased = await Erasing(self.kernel.owner, self.streams, KEY).erase(self.person(raw), at=at)  # type: ignore[arg-type]
         self.now = self.streams.now
         assert erased.left == {}
         return erased
@@ -489,10 +489,10 @@ async def test_f01_a_restored_log_brings_back_nobody_and_costs_nobody_else(
     if is_older:
         await service.kernel.fetch("TRUNCATE aliases, former_ids")
     assert "word3oflee" in await service.stored()
-    found = await Replay(service.kernel.owner, service.streams, KEY).find()
+    found = await Replay(service.kernel.owner, service.streams, KEY).find()  # type: ignore[arg-type]
     for one in found:
         at = one.until if one.since is not None or one.is_past else None
-        erasing = Erasing(service.kernel.owner, service.streams, KEY)
+        erasing = Erasing(service.kernel.owner, service.streams, KEY)  # type: ignore[arg-type]
         erased = await erasing.erase(one.person, one.until, at=at, since=one.since)
         assert erased.left == {}
     assert {one.person.id for one in found} == {NUMBER, LEE}

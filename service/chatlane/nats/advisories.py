@@ -1,4 +1,4 @@
-"""Purge the logs, and read the advisories about messages that no worker acknowledged."""
+"""Read the advisories of the server about messages that no worker acknowledged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from nats.errors import Error as NatsError
 
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.jetstream import REQUEST_TIMEOUT, JetStream, StoredMessage, parse_delivery
-from chatlane.nats.topology import LOG_STREAMS
 from chatlane_schemas.topology.streams import ADVISORIES_DURABLE, StreamName
 
 if TYPE_CHECKING:
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-    from chatlane.domain.log import LogName
-    from chatlane.nats.jetstream import StreamState
 
 _NEXT_SUBJECT: Final = f"$JS.API.CONSUMER.MSG.NEXT.{StreamName.ADVISORIES}.{ADVISORIES_DURABLE}"
 _NEXT: Final = json.dumps({"batch": 1, "no_wait": True}).encode()
@@ -53,32 +50,6 @@ class Notice(NamedTuple):
 
     undelivered: Undelivered | None
     raw: Msg
-
-
-class LogUpkeep:
-    """Reads the state of the logs and purges them.
-
-    All methods raise BusUnavailableError when there is no answer in time.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self._jetstream = JetStream(client)
-
-    async def get_state(self, log: LogName) -> StreamState:
-        """Return the stream state of a log."""
-        return await self._jetstream.get_stream(LOG_STREAMS[log])
-
-    async def find_stored_at(self, log: LogName, sequence: int) -> datetime | None:
-        """Return the stored time of a message, or None if it is no longer there."""
-        message = await self._jetstream.find_message(LOG_STREAMS[log], sequence)
-        return message.stored_at if message else None
-
-    async def purge_below(self, log: LogName, sequence: int) -> int:
-        """Delete every message before `sequence`; return their number."""
-        answer = await self._jetstream.request(
-            f"STREAM.PURGE.{LOG_STREAMS[log]}", {"seq": sequence}
-        )
-        return int(answer["purged"])
 
 
 class AdvisoryQueue:
