@@ -6,7 +6,7 @@ erasures are rare, and an index would slow down every message.
 """
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, TypeVar
 from uuid import UUID
 
 from pydantic_core import from_json, to_json
@@ -16,7 +16,7 @@ from chatlane.privacy.erasure_rules import Row, Said
 from chatlane.search import index_sql
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from asyncpg.pool import PoolConnectionProxy
 
@@ -68,6 +68,29 @@ _WALKS: Final = (
     (EDGE_OF_MESSAGES_SQL, SENDERS_OF_MESSAGES_SQL),
     (EDGE_OF_REMOVED_SQL, SENDERS_OF_REMOVED_SQL),
 )
+
+
+RowT = TypeVar("RowT")
+
+
+async def walk_pages(
+    transaction: "Transaction",
+    read: "Callable[[PoolConnectionProxy, RowT | None], Awaitable[Sequence[RowT]]]",
+) -> "AsyncIterator[Sequence[RowT]]":
+    """Yield batches of rows, each read in its own transaction, until a batch is empty.
+
+    Args:
+        transaction: Opens a transaction for each batch.
+        read: Returns the rows after the last row of the batch before; None for the first.
+    """
+    last: RowT | None = None
+    while True:
+        async with transaction() as connection:
+            rows = await read(connection, last)
+        if not rows:
+            return
+        yield rows
+        last = rows[-1]
 
 
 class SenderHit(NamedTuple):
@@ -705,17 +728,11 @@ DELETE FROM dead_letters WHERE id = ANY($1::uuid[])
 """
 
 
-async def walk_letters(transaction: "Transaction") -> "AsyncIterator[list[Letter]]":
-    """Yield all dead letters in batches, the oldest first."""
-    after = (_BEGINNING, _START)
-    while True:
-        async with transaction() as connection:
-            rows = await connection.fetch(LETTERS_SQL, *after, _BODIES_AT_ONCE)
-        if not rows:
-            return
-        letters = [Letter(*row.values()) for row in rows]
-        yield letters
-        after = (letters[-1].at, letters[-1].id)
+async def next_letters(connection: "PoolConnectionProxy", last: Letter | None) -> list[Letter]:
+    """Return the next dead letters, the oldest first."""
+    after = (last.at, last.id) if last else (_BEGINNING, _START)
+    rows = await connection.fetch(LETTERS_SQL, *after, _BODIES_AT_ONCE)
+    return [Letter(*row.values()) for row in rows]
 
 
 async def delete_letters(connection: "PoolConnectionProxy", ids: "Iterable[UUID]") -> None:
@@ -746,10 +763,9 @@ class Reply(NamedTuple):
     reply: bytes
 
 
-async def next_replies(
-    connection: "PoolConnectionProxy", after: tuple[datetime, str, str]
-) -> list[Reply]:
-    """Return the next answered requests after a position, the oldest first."""
+async def next_replies(connection: "PoolConnectionProxy", last: Reply | None) -> list[Reply]:
+    """Return the next answered requests, the oldest first."""
+    after = last[:3] if last else (_BEGINNING, "", "")
     rows = await connection.fetch(REPLIES_SQL, *after, _BODIES_AT_ONCE)
     return [Reply(*row.values()) for row in rows]
 
@@ -780,9 +796,11 @@ class AuditLine(NamedTuple):
     detail: object
 
 
-async def next_audit_lines(connection: "PoolConnectionProxy", after: int) -> list[AuditLine]:
-    """Return the next lines after an id."""
-    rows = await connection.fetch(AUDIT_SQL, after, _CHANGED_AT_ONCE)
+async def next_audit_lines(
+    connection: "PoolConnectionProxy", last: AuditLine | None
+) -> list[AuditLine]:
+    """Return the next lines of the audit, by id."""
+    rows = await connection.fetch(AUDIT_SQL, last.id if last else 0, _CHANGED_AT_ONCE)
     return [AuditLine(row[0], row[1], row[2], from_json(row[3])) for row in rows]
 
 
@@ -851,10 +869,10 @@ async def last_outbox_row(connection: "PoolConnectionProxy") -> int:
 
 
 async def next_outbox_rows(
-    connection: "PoolConnectionProxy", after: int, through: int
+    connection: "PoolConnectionProxy", last: OutboxLine | None, through: int
 ) -> list[OutboxLine]:
-    """Return the next rows after an id, up to another id."""
-    rows = await connection.fetch(OUTBOX_SQL, after, through, _BODIES_AT_ONCE)
+    """Return the next rows of the outbox up to an id."""
+    rows = await connection.fetch(OUTBOX_SQL, last.id if last else 0, through, _BODIES_AT_ONCE)
     return [OutboxLine(*row.values()) for row in rows]
 
 

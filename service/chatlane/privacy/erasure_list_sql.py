@@ -1,6 +1,7 @@
 """Store the erasure list, the receipts of erasures, and the erased messages of streams."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from pydantic_core import from_json, to_json
 
 from chatlane.domain.effects import ErasedRow
 from chatlane.postgres.pool import columns
+from chatlane.privacy.erase_sql import walk_pages
 from chatlane.privacy.erasure_rules import Listed
 from chatlane.store.logs.log_trims import NO_HOLES, Holes
 
@@ -391,22 +393,12 @@ async def read_list(
 
 async def walk_list(transaction: "Transaction") -> "AsyncIterator[ListLine | Position]":
     """Yield the whole list, then the positions of erased messages."""
-    person: ListLine | None = None
-    while True:
-        async with transaction() as connection:
-            people = await read_list(connection, person, _LINES_AT_ONCE)
+    async for people in walk_pages(transaction, partial(read_list, limit=_LINES_AT_ONCE)):
         for person in people:
             yield person
-        if not people:
-            break
-    position: Position | None = None
-    while True:
-        async with transaction() as connection:
-            positions = await read_positions(connection, position, _LINES_AT_ONCE)
+    async for positions in walk_pages(transaction, partial(read_positions, limit=_LINES_AT_ONCE)):
         for position in positions:
             yield position
-        if not positions:
-            return
 
 
 async def restore_list(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import from_json
@@ -85,12 +86,8 @@ class Replay:
         ]
 
     async def _read_list(self) -> None:
-        after: ListLine | None = None
-        while True:
-            async with self._transaction() as connection:
-                listed = await erasure_list_sql.read_list(connection, after, _AT_ONCE)
-            if not listed:
-                return
+        read = partial(erasure_list_sql.read_list, limit=_AT_ONCE)
+        async for listed in erase_sql.walk_pages(self._transaction, read):
             for line in listed:
                 if line.key_id != self._key.id:
                     raise NotErasedError(
@@ -98,7 +95,6 @@ class Replay:
                         "secret that was in use then"
                     )
                 self._listed.setdefault(line.digest, []).append(line)
-            after = listed[-1]
 
     def _look_at(self, source: Mapping[str, Any]) -> None:
         platform, account = source.get("platform"), source.get("account")
@@ -135,7 +131,7 @@ class Replay:
         self._look_at_ids(key.platform, key.account, key.scope, [key.user, key.chat])
 
     async def _look_at_letters(self) -> None:
-        async for letters in erase_sql.walk_letters(self._transaction):
+        async for letters in erase_sql.walk_pages(self._transaction, erase_sql.next_letters):
             for letter in letters:
                 self._look_at_body(letter.body or b"")
 

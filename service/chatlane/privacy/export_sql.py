@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.privacy.erase_sql import said_columns
+from chatlane.privacy.erase_sql import said_columns, walk_pages
 from chatlane.privacy.export_records import (
     AliasRecord,
     RevisionRecord,
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from uuid import UUID
 
+    from asyncpg import Record
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.postgres.pool import Transaction
@@ -39,24 +40,19 @@ ORDER BY removal, seq LIMIT $4
 
 async def rows(transaction: "Transaction", session_id: "UUID") -> "AsyncIterator[RowRecord]":
     """Yield the rows of a session, archived rows last."""
-    after = 0
-    while True:
-        async with transaction() as connection:
-            some = await connection.fetch(ROWS_SQL, session_id, after, _ROWS_AT_ONCE)
-        for row in some:
-            yield RowRecord.model_validate(dict(row))
-        if len(some) < _ROWS_AT_ONCE:
-            break
-        after = some[-1]["seq"]
-    place = (0, 0)
-    while True:
-        async with transaction() as connection:
-            some = await connection.fetch(ARCHIVE_SQL, session_id, *place, _ROWS_AT_ONCE)
-        for row in some:
-            yield RowRecord.model_validate(dict(row))
-        if len(some) < _ROWS_AT_ONCE:
-            return
-        place = (some[-1]["removal"], some[-1]["seq"])
+
+    async def current(connection: "PoolConnectionProxy", last: "Record | None") -> "list[Record]":
+        after = last["seq"] if last else 0
+        return await connection.fetch(ROWS_SQL, session_id, after, _ROWS_AT_ONCE)
+
+    async def archived(connection: "PoolConnectionProxy", last: "Record | None") -> "list[Record]":
+        place = (last["removal"], last["seq"]) if last else (0, 0)
+        return await connection.fetch(ARCHIVE_SQL, session_id, *place, _ROWS_AT_ONCE)
+
+    for read in (current, archived):
+        async for some in walk_pages(transaction, read):
+            for row in some:
+                yield RowRecord.model_validate(dict(row))
 
 
 ANSWERED_SQL: Final[LiteralString] = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.addressing.owners import identity_with
@@ -171,7 +172,7 @@ class Finder:
 
     async def find_letters(self, gone: ErasureScope) -> AsyncIterator[list[Letter]]:
         """Yield the dead letters of the person in batches."""
-        async for letters in erase_sql.walk_letters(self._transaction):
+        async for letters in erase_sql.walk_pages(self._transaction, erase_sql.next_letters):
             if found := [letter for letter in letters if _is_letter(gone, letter)]:
                 yield found
 
@@ -184,13 +185,7 @@ class Finder:
             gone: Scope of the erasure.
             answered_until: Replies up to this time may quote rows that were blanked since.
         """
-        after = (_BEGINNING, "", "")
-        while True:
-            async with self._transaction() as connection:
-                replies = await erase_sql.next_replies(connection, after)
-            if not replies:
-                return
-            after = (replies[-1].at, replies[-1].principal, replies[-1].id)
+        async for replies in erase_sql.walk_pages(self._transaction, erase_sql.next_replies):
             found = [
                 (reply.principal, reply.id)
                 for reply in replies
@@ -201,13 +196,7 @@ class Finder:
 
     async def find_audit_lines(self, gone: ErasureScope) -> AsyncIterator[list[int]]:
         """Yield the ids of audit lines that name the person, in batches."""
-        after = 0
-        while True:
-            async with self._transaction() as connection:
-                lines = await erase_sql.next_audit_lines(connection, after)
-            if not lines:
-                return
-            after = lines[-1].id
+        async for lines in erase_sql.walk_pages(self._transaction, erase_sql.next_audit_lines):
             found = [
                 line.id
                 for line in lines
@@ -219,20 +208,17 @@ class Finder:
 
     async def count_in_outbox(self, gone: ErasureScope, through: int) -> int:
         """Return how many outbox rows up to an id belong to the person."""
-        after, found = 0, 0
-        while True:
-            async with self._transaction() as connection:
-                rows = await erase_sql.next_outbox_rows(connection, after, through)
-            if not rows:
-                return found
-            after = rows[-1].id
-            found += sum(
+        read = partial(erase_sql.next_outbox_rows, through=through)
+        return sum(
+            [
                 any(
                     gone.holds(stream, row.created_at, row.payload)
                     for stream in _streams_named(row.stream)
                 )
+                async for rows in erase_sql.walk_pages(self._transaction, read)
                 for row in rows
-            )
+            ]
+        )
 
     async def find_messages(
         self, gone: ErasureScope, stream: StreamName
