@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -60,8 +60,6 @@ _MIGRATING_PLATFORMS: Final = frozenset({"telegram"})
 
 # Platforms without a human reader.
 _PROGRAMS: Final = frozenset({"api_server", "webhook"})
-
-ValueT = TypeVar("ValueT")
 
 
 class ClosedModel(BaseModel):
@@ -152,16 +150,7 @@ class ResetSettings(Group):
 
     def policy(self) -> ResetPolicy:
         """Return the policy as the domain's type."""
-        return ResetPolicy(
-            mode=self.mode,
-            at_hour=self.at_hour,
-            timezone=self.timezone,
-            idle=self.idle,
-            quiet=self.quiet,
-            resume_window=self.resume_window,
-            notify=self.notify,
-            warning=self.warning,
-        )
+        return ResetPolicy(**{name: getattr(self, name) for name in ResetSettings.model_fields})
 
 
 class DefaultResetSettings(ResetSettings):
@@ -528,23 +517,10 @@ class AgentSettings(Group):
 
 def _key_rules(own: KeySettings, defaults: KeySettings) -> KeyRules:
     """Return the rules of a platform: its own settings, then defaults, then built-in ones."""
-    ours = KeyRules()
-    return KeyRules(
-        group_sessions_per_user=_first(
-            own.group_sessions_per_user,
-            defaults.group_sessions_per_user,
-            ours.group_sessions_per_user,
-        ),
-        thread_sessions_per_user=_first(
-            own.thread_sessions_per_user,
-            defaults.thread_sessions_per_user,
-            ours.thread_sessions_per_user,
-        ),
-        anonymous_dm=_first(own.anonymous_dm, defaults.anonymous_dm, ours.anonymous_dm),
-    )
-
-
-def _first(own: ValueT | None, default: ValueT | None, ours: ValueT) -> ValueT:
-    if own is not None:
-        return own
-    return ours if default is None else default
+    given = {
+        name: value
+        for settings in (defaults, own)
+        for name in KeySettings.model_fields
+        if (value := getattr(settings, name)) is not None
+    }
+    return KeyRules(**given)

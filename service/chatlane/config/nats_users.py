@@ -390,7 +390,6 @@ def account_of(environment: str, name: str, user: User) -> str:
 def _importers(
     principals: Iterable[_Principal], imported: Callable[[Permissions], Iterable[str]]
 ) -> dict[str, list[str]]:
-    """Return the accounts that import each subject."""
     found: dict[str, list[str]] = {}
     for principal in principals:
         for subject in imported(principal.allowed):

@@ -462,6 +462,14 @@ class RetentionSettings(Group):
     )
 
 
+def _require_bytes(key: SecretStr | None, count: int) -> SecretStr | None:
+    if key is not None and len(key.get_secret_value().encode()) < count:
+        raise ValueError(
+            f"too short: use at least {count} random bytes, such as `openssl rand -hex 32` prints"
+        )
+    return key
+
+
 class ErasureSettings(Group):
     """Erasure of a person's data (`chatlane people erase`)."""
 
@@ -474,12 +482,7 @@ class ErasureSettings(Group):
     @field_validator("key")
     @classmethod
     def _is_long_enough(cls, key: SecretStr | None) -> SecretStr | None:
-        if key is not None and len(key.get_secret_value().encode()) < MIN_ERASURE_KEY_BYTES:
-            raise ValueError(
-                f"it is shorter than {MIN_ERASURE_KEY_BYTES} bytes: "
-                "take a longer secret, such as of `openssl rand -hex 32`"
-            )
-        return key
+        return _require_bytes(key, MIN_ERASURE_KEY_BYTES)
 
 
 class PromptSettings(Group):
@@ -496,13 +499,8 @@ class PromptSettings(Group):
 
     @field_validator("redaction_key")
     @classmethod
-    def _hard_to_guess(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value.get_secret_value().encode()) < MIN_KEY_BYTES:
-            raise ValueError(
-                f"too short: use at least {MIN_KEY_BYTES} random bytes, such as `openssl rand -hex "
-                "32` prints"
-            )
-        return value
+    def _is_long_enough(cls, key: SecretStr | None) -> SecretStr | None:
+        return _require_bytes(key, MIN_KEY_BYTES)
 
 
 class TracingSettings(Group):

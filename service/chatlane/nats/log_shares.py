@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
 from chatlane.domain.limits.shares import owner_of
-from chatlane.nats.jetstream import JetStream, StreamState, nanoseconds, stream_state
+from chatlane.nats.jetstream import JetStream, StreamState, stream_state
+from chatlane.nats.stream_scan import open_pass
 from chatlane.nats.topology import LOG_STREAMS
 from chatlane_schemas.topology import subjects
 
@@ -65,6 +66,7 @@ class LogShares:
     """
 
     def __init__(self, client: Client) -> None:
+        self._client = client
         # A purge of many messages may take a second.
         self._jetstream = JetStream(client, _PATIENCE)
 
@@ -112,22 +114,15 @@ class LogShares:
 
     async def _count(self, log: LogName, owner: str) -> int:
         # Create a consumer for its pending count. The subject list would hold an entry per chat.
-        stream, name, subject = LOG_STREAMS[log], f"shares-{uuid4().hex}", _filter(log, owner)
         config = {
-            "name": name,
-            "filter_subject": subject,
+            "name": f"shares-{uuid4().hex}",
+            "filter_subject": _filter(log, owner),
             "deliver_policy": "all",
-            "ack_policy": "none",
-            "inactive_threshold": nanoseconds(_INACTIVE),
-            "num_replicas": 1,
-            "mem_storage": True,
         }
-        created = await self._jetstream.request(
-            f"CONSUMER.CREATE.{stream}.{name}.{subject}",
-            {"stream_name": stream, "action": "create", "config": config},
-        )
-        await self._jetstream.find(f"CONSUMER.DELETE.{stream}.{name}")
-        return int(created["num_pending"])
+        async with open_pass(
+            self._client, self._jetstream, LOG_STREAMS[log], config, inactive=_INACTIVE
+        ) as reading:
+            return reading.pending
 
     async def _mean_bytes(self, log: LogName, state: StreamState, owner: str) -> int:
         found = [await self._sample(log, state, _filter(log, owner)) for _ in range(_SIZE_SAMPLES)]
@@ -137,7 +132,6 @@ class LogShares:
     async def _sample(
         self, log: LogName, state: StreamState, subject: str
     ) -> tuple[str, int] | None:
-        """Return subject and size of a random message of a log."""
         if state.first_sequence > state.last_sequence:
             return None
         sequence = random.randint(state.first_sequence, state.last_sequence)  # noqa: S311 # a sample

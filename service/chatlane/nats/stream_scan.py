@@ -115,7 +115,6 @@ class OnePass:
         return got
 
     async def _is_any_left(self) -> bool:
-        """Return True if the stream holds a message after the last one that was read."""
         following = await self._jetstream.find_next_message(
             self._stream, self._last + 1, self._subject
         )

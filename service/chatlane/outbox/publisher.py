@@ -211,7 +211,6 @@ class Publisher:
             future.exception()
 
     def _expire(self) -> None:
-        """Fail overdue futures and set the timer for the next deadline."""
         self._timer = None
         now = self._loop.time()
         for token, (deadline, future) in list(self._pending.items()):

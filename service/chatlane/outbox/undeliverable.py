@@ -101,7 +101,6 @@ def _bury(effects: Effects, undelivered: Undelivered, routed: RoutedMessage | No
 
 
 def _routed(undelivered: Undelivered) -> RoutedMessage | None:
-    """Return the decoded message, or None if it is gone or malformed."""
     if undelivered.message is None:
         return None
     try:

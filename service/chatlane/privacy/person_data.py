@@ -255,7 +255,6 @@ def _is_letter(gone: ErasureScope, letter: Letter) -> bool:
 
 
 def _stream_of(letter: Letter) -> StreamName:
-    """Return the source or destination stream of a dead letter."""
     stream = _STREAM_OF_STAGE.get(letter.stage)
     if stream is not None:
         return stream
@@ -269,7 +268,6 @@ def _streams_named(name: str) -> tuple[StreamName, ...]:
 
 
 def _is_reply(gone: ErasureScope, answered_until: datetime, reply: Reply) -> bool:
-    """Return True if the reply to a request may contain data of a person."""
     named = {text.decode() for text in _UUID.findall(reply.reply)}
     if any(str(session_id) in named for session_id in gone.sessions):
         return True

@@ -210,7 +210,6 @@ class Reconciler:
             self._metrics.reconciled.labels(Inconsistency.TURN_UNANNOUNCED).inc(hurried)
 
     async def _open_turns(self, stranded: Sequence[UUID], at: datetime) -> None:
-        """Open a turn in sessions that have waiting messages but no turn."""
         if not stranded:
             return
         effects = Effects()

@@ -240,7 +240,6 @@ class RoutedChanges:
 
 
 def _edited(body: bytes, row: RoutedRow) -> bytes:
-    """Return the body of a routed message with the text and attachments of its row."""
     routed = from_json(body) | {"text": row.said.content}
     routed["attachments"] = from_json(row.said.details or "{}").get("attachments", [])
     # Validate through JSON: the contract is strict about Python types and lenient about JSON types.

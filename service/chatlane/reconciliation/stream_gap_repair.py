@@ -162,7 +162,6 @@ class LostMessages:
         return Marked(now, after, first_id_at(clock))
 
     async def _erased(self, stream: StreamName, now: StreamMark, first: int, last: int) -> Holes:
-        """Return the number of messages in a sequence range that erasures deleted."""
         if not now.holes and first == now.first_seq:
             return NO_HOLES
         async with self._transaction() as connection:
@@ -289,7 +288,6 @@ class LostMessages:
 
 
 def _explained(mark: StreamMark, erased: int) -> StreamMark:
-    """Subtract the holes that erasures explain from a mark."""
     return replace(mark, holes=max(0, mark.holes - erased))
 
 

@@ -122,7 +122,6 @@ class DriftWatch:
             self._seen[log] = _Seen(state, now, await self._unexplained(log, state))
 
     async def _unexplained(self, log: LogName, state: StreamState) -> int:
-        """Return the number of missing messages that the service did not delete itself."""
         if not state.deleted:
             return 0
         holes = await self._erased(log, state.generation, state.first_sequence, state.last_sequence)
