@@ -61,7 +61,6 @@ from chatlane.postgres.migrations import verify_schema
 from chatlane.postgres.pool import probe_write
 from chatlane.privacy.erasure_list import ErasedMessageCleaner, deleted_of_log, require_keys
 from chatlane.privacy.stream_erasure import StreamErasure
-from chatlane.reconciliation.backlogs import Backlogs
 from chatlane.reconciliation.gauges import GaugeCollector
 from chatlane.reconciliation.reconciler import GRACE_PERIOD, Reconciler
 from chatlane.reconciliation.routed_changes import RoutedChanges
@@ -497,8 +496,9 @@ def _jobs(
     logs = LogAccess(bus, app.settings.router.partitions)
     retention = LogRetention(logs, transaction, app.settings.streams.replay_window)
     declared = declared_topology(app.settings)
+    contents = StreamContents(bus.client)
     app.survey = survey = GaugeCollector(
-        Backlogs(bus.client),
+        contents,
         transaction,
         lambda: intake.feeds,
         app.metrics,
@@ -506,10 +506,8 @@ def _jobs(
         declared_durables=declared.durables,
         lease=app.settings.router.lease,
     )
-    contents = StreamContents(bus.client)
     app.reconciler = reconciler = Reconciler(
         logs,
-        Backlogs(bus.client),
         transaction,
         writer,
         app.metrics,

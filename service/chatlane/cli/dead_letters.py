@@ -15,7 +15,6 @@ from pydantic_core import to_json
 
 from chatlane.cli.audit import actor
 from chatlane.cli.dead_letter_source import find_source
-from chatlane.cli.dead_letter_stream import read_announced
 from chatlane.cli.shared.error_report import NOT_FOUND, REFUSED, CommandError
 from chatlane.cli.shared.options import (
     AsJson,
@@ -39,7 +38,9 @@ from chatlane.cli.shared.terminal import (
     table,
 )
 from chatlane.domain.prompts.sanitize import json_line
+from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadLetter, DeadReason, cause_of
+from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -87,7 +88,7 @@ async def list_letters(
 ) -> None:
     """List dead letters, newest first: where each came from and what was wrong with it."""
     if from_stream:
-        _print_announced(await read_announced(config, limit, reason), as_json=as_json)
+        _print_announced(await _read_announced(config, limit, reason), as_json=as_json)
         return
     from chatlane.store import dead_letters
 
@@ -315,6 +316,40 @@ def _print(letters: list[tuple[datetime, "DeadRow"]]) -> None:
     for at, letter in letters:
         add_row(listed, [short_id(letter.id), age(at), letter.reason, *find_source(letter)])
     open_console().print(listed)
+
+
+async def _read_announced(
+    config: Path | None, limit: int, reason: DeadReason | None
+) -> list[DeadLetter]:
+    """Return the announced dead letters of a reason, newest first.
+
+    Raises:
+        CommandError: There is no stream DEAD.
+    """
+    from chatlane.nats.jetstream import JetStream
+
+    async with open_nats(read_client_settings(config), "chatlane-cli") as client:
+        jetstream = JetStream(client)
+        state = await jetstream.find_stream(StreamName.DEAD)
+        if state is None:
+            raise CommandError("there is no stream DEAD: run `chatlane admin apply`")
+        letters: list[DeadLetter] = []
+        sequence = state.last_sequence
+        while sequence >= max(state.first_sequence, 1) and len(letters) < limit:
+            message = await jetstream.find_message(StreamName.DEAD, sequence)
+            letter = None if message is None else _decoded(message.body)
+            if letter is not None and reason in {None, letter.reason}:
+                letters.append(letter)
+            sequence -= 1
+        return letters
+
+
+def _decoded(body: bytes) -> DeadLetter | None:
+    try:
+        return decode(DeadLetter, body)
+    except DecodeError:
+        # A newer release announced it, with a reason that this release does not know.
+        return None
 
 
 def _print_announced(letters: Sequence[DeadLetter], *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from chatlane.jobs import Job
 from chatlane.observability.logs import get_logger
 from chatlane.observability.metrics import show
 from chatlane.postgres.stored_values import UNKNOWN_VALUES
-from chatlane.reconciliation import gauges_sql
+from chatlane.reconciliation import reconciliation_sql
 from chatlane.store import dead_letters
 from chatlane_schemas.dead import Cause, cause_of
 from chatlane_schemas.topology.streams import StreamName
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chatlane.ingest.partition_reader import PartitionFeed
     from chatlane.observability.metrics import Metrics
     from chatlane.postgres.pool import Transaction
-    from chatlane.reconciliation.backlogs import Backlogs
+    from chatlane.reconciliation.stream_contents import StreamContents
     from chatlane.store.dead_letters import Tally
     from chatlane_schemas.topology.streams import DurableSpec, StreamSpec
 
@@ -42,21 +42,21 @@ class GaugeCollector:
         transaction: Opens a transaction.
         feeds: Returns the readers of the partitions that this router holds.
         metrics: Holds the gauges.
-        declared_streams: Backlogs whose size and age are shown.
+        declared_streams: Streams whose size and age are shown.
         declared_durables: Durables whose backlog is shown.
         lease: Duration of a partition lease.
 
     Attributes:
         oldest_dead_letter: Age of the oldest dead letter at the last sample; zero without one.
-        full_streams: Backlogs that were nearly full at the last sample and reject new messages.
-        missing_streams: Backlogs that did not exist at the last sample.
+        full_streams: Streams that were nearly full at the last sample and reject new messages.
+        missing_streams: Streams that did not exist at the last sample.
         shared_accounts: Durables of accounts from which several adapters read at the last two
             samples. Each account should have one adapter.
     """
 
     def __init__(
         self,
-        streams: Backlogs,
+        streams: StreamContents,
         transaction: Transaction,
         feeds: Callable[[], Sequence[PartitionFeed]],
         metrics: Metrics,
@@ -109,7 +109,7 @@ class GaugeCollector:
             StoreUnavailableError: The next run repeats it.
         """
         async with self._transaction() as connection:
-            figures = await gauges_sql.sample(connection)
+            figures = await reconciliation_sql.sample(connection)
             tallies = await dead_letters.tally(connection)
         self._show_dead_letters(tallies)
         show(
@@ -174,7 +174,7 @@ class GaugeCollector:
         unread: dict[tuple[str, ...], float] = defaultdict(float)
         oldest: dict[tuple[str, ...], float] = defaultdict(float)
         for durable in self._declared_durables:
-            backlog = await self._streams.find(durable)
+            backlog = await self._streams.find_backlog(durable)
             if backlog is None:
                 continue
             if durable.stream is StreamName.OUTBOUND and backlog.waiting > 1:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from chatlane.nats.log_access import LogAccess
     from chatlane.observability.metrics import Metrics
     from chatlane.postgres.pool import Transaction
-    from chatlane.reconciliation.backlogs import Backlogs
     from chatlane.reconciliation.reconciliation_sql import Round
     from chatlane.reconciliation.stream_contents import StreamContents
     from chatlane.reconciliation.stream_gap_repair import LostMessages
@@ -57,8 +56,7 @@ class Reconciler:
 
     Args:
         logs: Both logs.
-        durables: Source of the backlogs that show whether workers have notifications.
-        contents: Source of the count of messages without a partition.
+        contents: Streams and durables.
         lost_messages: Compares the streams that routers write to.
         transaction: Opens a transaction.
         writer: Opens the transactions that open turns.
@@ -74,7 +72,6 @@ class Reconciler:
     def __init__(
         self,
         logs: LogAccess,
-        durables: Backlogs,
         transaction: Transaction,
         writer: UnitOfWorkFactory,
         metrics: Metrics,
@@ -86,7 +83,6 @@ class Reconciler:
         every: timedelta = _EVERY,
     ) -> None:
         self._logs = logs
-        self._durables = durables
         self._contents = contents
         self._lost_messages = lost_messages
         self._transaction = transaction
@@ -156,7 +152,9 @@ class Reconciler:
 
     async def _quiet_agents(self) -> list[str]:
         """Return the agents without an unread notification that a worker could claim."""
-        backlogs = {durable.name: await self._durables.find(durable) for durable in self._agents}
+        backlogs = {
+            durable.name: await self._contents.find_backlog(durable) for durable in self._agents
+        }
         return [name for name, backlog in backlogs.items() if backlog and backlog.unread == 0]
 
     async def _compare_streams(self) -> Counter[str]:

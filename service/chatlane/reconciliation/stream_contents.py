@@ -1,4 +1,4 @@
-"""Read the state and the message ids of the streams that routers write to."""
+"""Read the state of streams and durables, and the message ids of streams."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from chatlane.nats.jetstream import (
     REQUEST_TIMEOUT,
     JetStream,
     StoredMessage,
+    StreamState,
     parse_time,
     stream_state,
+    told_at,
 )
 from chatlane.nats.stream_scan import open_pass
 from chatlane.reconciliation.stream_marks import StreamMark
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from chatlane.nats.stream_scan import OnePass
-    from chatlane_schemas.topology.streams import StreamName
+    from chatlane_schemas.topology.streams import DurableSpec, StreamName
 
 _AT_ONCE: Final = 500
 _INACTIVE: Final = timedelta(seconds=10)
@@ -58,8 +60,23 @@ class Held(NamedTuple):
     newest_at: datetime | None
 
 
+class Backlog(NamedTuple):
+    """Messages of one durable that its readers have not acknowledged.
+
+    Attributes:
+        oldest_at: When the server stored the oldest of them; None if there is none.
+        age: Age of the oldest message by the clock of the server.
+        waiting: Number of open pull requests; a reader has one at a time.
+    """
+
+    unread: int
+    oldest_at: datetime | None
+    age: timedelta = timedelta(0)
+    waiting: int = 0
+
+
 class StreamContents:
-    """Reads streams without affecting their consumers.
+    """Reads streams and durables without affecting their consumers.
 
     All methods raise BusUnavailableError when there is no answer in time.
     """
@@ -103,6 +120,35 @@ class StreamContents:
         info = await self._jetstream.find(f"STREAM.INFO.{stream}", {"subjects_filter": subject})
         found: dict[str, int] = (info or {}).get("state", {}).get("subjects") or {}
         return found
+
+    async def find_backlog(self, durable: DurableSpec) -> Backlog | None:
+        """Return the backlog of a durable, or None if there is no such durable."""
+        info = await self._jetstream.find(f"CONSUMER.INFO.{durable.stream}.{durable.name}")
+        if info is None:
+            return None
+        pending, in_work = int(info["num_pending"]), int(info["num_ack_pending"])
+        waiting = int(info["num_waiting"])
+        if pending + in_work == 0:
+            return Backlog(0, None, waiting=waiting)
+        # Messages in work are above the ack floor. Without any, the next one follows the last
+        # delivered.
+        begin = info["ack_floor"] if in_work else info["delivered"]
+        oldest = await self._jetstream.find_next_message(
+            durable.stream, int(begin["stream_seq"]) + 1, durable.filter_subject
+        )
+        if oldest is None:
+            return Backlog(pending + in_work, None, waiting=waiting)
+        age = max(timedelta(0), told_at(info) - oldest.stored_at)
+        return Backlog(pending + in_work, oldest.stored_at, age, waiting)
+
+    async def find_state(self, stream: StreamName) -> StreamState | None:
+        """Return the state of a stream, or None if there is no such stream."""
+        return await self._jetstream.find_stream(stream)
+
+    async def find_size(self, stream: StreamName) -> int | None:
+        """Return the size of a stream in bytes, or None if there is no such stream."""
+        info = await self._jetstream.find(f"STREAM.INFO.{stream}")
+        return int(info["state"]["bytes"]) if info else None
 
     async def ids_since(
         self,

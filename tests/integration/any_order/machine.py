@@ -312,7 +312,6 @@ class ConversationMachine(Speaking, Working):
         router, world = self.routers[0], cast("Any", self.world)
         reconciler = Reconciler(
             world,
-            world,
             self.world.store.transaction,
             router.writer,
             router.metrics,

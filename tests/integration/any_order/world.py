@@ -17,7 +17,7 @@ from chatlane.domain.policy import ResetPolicy
 from chatlane.errors import BusUnavailableError, StreamFullError
 from chatlane.nats.topology import LOG_STREAMS, stream_config
 from chatlane.postgres.pool import Store, open_store
-from chatlane.reconciliation.backlogs import Backlog
+from chatlane.reconciliation.stream_contents import Backlog
 from chatlane.store import api_requests
 from chatlane.store.addressing import dedupe_marks
 from chatlane.store.conversations import timed_resets
@@ -213,7 +213,7 @@ class World:
         found = await self.read(partition, cursor, 1)
         return found[0].stored_at if found else None
 
-    async def find(self, _durable: object) -> Backlog:
+    async def find_backlog(self, _durable: object) -> Backlog:
         """Return that workers have read all notifications."""
         return Backlog(0, None)
 

@@ -20,8 +20,8 @@ from chatlane.nats.jetstream import JetStream
 from chatlane.nats.topology import apply
 from chatlane.observability.metrics import Metrics
 from chatlane.postgres.pool import Store
-from chatlane.reconciliation.backlogs import Backlog, Backlogs
 from chatlane.reconciliation.gauges import GaugeCollector
+from chatlane.reconciliation.stream_contents import Backlog, StreamContents
 from chatlane.store.logs import partitions
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import declared_durables, declared_streams
@@ -49,7 +49,7 @@ async def bus(nats_url: str) -> AsyncIterator[Bus]:
 
 def surveying(bus: Bus, store: Store, metrics: Metrics) -> GaugeCollector:
     return GaugeCollector(
-        Backlogs(bus.client),
+        StreamContents(bus.client),
         store.transaction,
         tuple,
         metrics,
@@ -91,7 +91,7 @@ async def test_what_a_reader_has_not_acknowledged_is_shown_with_its_age(
 async def test_a_stream_that_refuses_what_is_new_is_full(bus: Bus, store: Store) -> None:
     small = [replace(one, max_bytes=1_000) for one in STREAMS]
     survey = GaugeCollector(
-        Backlogs(bus.client),
+        StreamContents(bus.client),
         store.transaction,
         tuple,
         Metrics(),
@@ -173,11 +173,11 @@ async def test_the_oldest_unread_is_what_was_delivered_and_not_acknowledged(
     reading = await jetstream.pull_subscribe_bind(durable.name, durable.stream)
     first, second, _ = await reading.fetch(3)
     await first.ack_sync()
-    backlogs = Backlogs(bus.client)
+    backlogs = StreamContents(bus.client)
 
-    after_one = await backlogs.find(durable)
+    after_one = await backlogs.find_backlog(durable)
     await second.ack_sync()
-    after_two = await backlogs.find(durable)
+    after_two = await backlogs.find_backlog(durable)
 
     assert after_one is not None
     assert after_two is not None
@@ -195,7 +195,7 @@ async def test_what_everybody_read_has_no_age(bus: Bus, store: Store) -> None:
     reading = await jetstream.pull_subscribe_bind(durable.name, durable.stream)
     await (await reading.fetch(1))[0].ack_sync()
 
-    assert await Backlogs(bus.client).find(durable) == Backlog(0, None)
+    assert await StreamContents(bus.client).find_backlog(durable) == Backlog(0, None)
 
 
 async def test_turns_leases_and_the_outbox_are_those_of_the_whole_service(

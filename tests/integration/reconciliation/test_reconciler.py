@@ -17,7 +17,6 @@ from chatlane.nats.jetstream import JetStream, StreamState
 from chatlane.nats.log_access import LogAccess
 from chatlane.nats.topology import apply
 from chatlane.observability.metrics import Metrics
-from chatlane.reconciliation.backlogs import Backlogs
 from chatlane.reconciliation.reconciler import Reconciler
 from chatlane.reconciliation.stream_contents import StreamContents
 from chatlane.reconciliation.stream_gap_repair import LostMessages
@@ -69,7 +68,6 @@ def reconciling(bus: Bus, kernel: Kernel, *, every: timedelta = AT_ONCE) -> Reco
     contents = StreamContents(bus.client)
     return Reconciler(
         LogAccess(bus, PARTITIONS),
-        Backlogs(bus.client),
         kernel.store.transaction,
         kernel.writer,
         kernel.metrics,
