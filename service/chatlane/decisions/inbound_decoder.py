@@ -181,17 +181,16 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> ValidatedEvent | R
     platform = catalog.platforms[event.platform]
     account = platform.accounts[event.account]
     address = address_of(event)
-    # Positional arguments: keywords would cost each message more than all these lookups.
     heard = DeclaredEvent(
-        message,
-        event,
-        address,
-        platform,
-        account,
-        profile.agent,
-        catalog.reset_policy_for(event.platform, address.chat_class),
-        catalog.manners_of(profile.agent, platform),
-        _command(event, platform, account),
+        message=message,
+        event=event,
+        address=address,
+        platform=platform,
+        account=account,
+        agent=profile.agent,
+        policy=catalog.reset_policy_for(event.platform, address.chat_class),
+        delivery_policy=catalog.manners_of(profile.agent, platform),
+        command=_command(event, platform, account),
     )
     persons = platform.person_aliases
     plain = None if persons else _arrived(heard, Resolved(address))
@@ -239,30 +238,29 @@ def _arrived(
         return RejectedMessage(heard.message, key.reason, key.detail)
     message, event, platform = heard.message, heard.event, heard.platform
     is_ignored = heard.is_ignored
-    # Positional arguments, as above.
     arrived = ResolvedMessage(
-        event if event.kind is not Kind.EDIT else _as_meant(heard),
-        key,
-        _former_keys(heard, resolved, key) if resolved.former else (),
-        digests(event, _numbering(heard, resolved), resolved.person),
-        heard.agent,
-        heard.policy,
-        message.stored_at,
-        len(message.body),
-        source_json(event),
-        _details(heard),
-        resolved.person or resolved.address.participant,
-        is_ignored,
-        platform.reset_notices,
-        platform.notices,
-        moves_to,
-        message.trace,
-        None if is_ignored else heard.command,
-        _digests_of(event.message_id, heard, resolved) if event.kind in _CHANGES else (),
-        _digests_of(event.reply_to, heard, resolved) if heard.opens_thread else (),
-        _pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,
-        _counted(heard, resolved) if platform.limits and not is_ignored else None,
-        heard.delivery_policy,
+        event=event if event.kind is not Kind.EDIT else _as_meant(heard),
+        session_key=key,
+        former_keys=_former_keys(heard, resolved, key) if resolved.former else (),
+        digests=digests(event, _numbering(heard, resolved), resolved.person),
+        agent=heard.agent,
+        policy=heard.policy,
+        stored_at=message.stored_at,
+        size_bytes=len(message.body),
+        source=source_json(event),
+        details=_details(heard),
+        person=resolved.person or resolved.address.participant,
+        is_ignored=is_ignored,
+        wants_reset_notice=platform.reset_notices,
+        notices=platform.notices,
+        moves_to=moves_to,
+        trace=message.trace,
+        command=None if is_ignored else heard.command,
+        targets=_digests_of(event.message_id, heard, resolved) if event.kind in _CHANGES else (),
+        thread_of=_digests_of(event.reply_to, heard, resolved) if heard.opens_thread else (),
+        pair=_pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,
+        counted=_counted(heard, resolved) if platform.limits and not is_ignored else None,
+        delivery_policy=heard.delivery_policy,
     )
     sender = event.sender
     if sender is not None and sender.alt_id and sender.id:

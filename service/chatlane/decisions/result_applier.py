@@ -12,7 +12,7 @@ from chatlane.domain.addressing.aliases import AliasId, AliasKind
 from chatlane.domain.addressing.owners import parse_owner_text
 from chatlane.domain.addressing.people import is_lasting, person_form
 from chatlane.domain.addressing.sources import class_of
-from chatlane.domain.dead_letters import RejectedMessage, add_dead_letter
+from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.turns.lifecycle import ArrivedResult, Question, answer_stream, settle
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.privacy import erasure_list_sql
@@ -21,7 +21,7 @@ from chatlane.store.addressing import identities
 from chatlane.store.addressing.identities import Name
 from chatlane.store.history import messages
 from chatlane_schemas.codec import DecodeError, decode
-from chatlane_schemas.dead import DeadReason, Stage
+from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.topology.streams import StreamName
 from chatlane_schemas.topology.subjects import SubjectError, parse_rlog
@@ -203,7 +203,7 @@ class ResultApplier:
     ) -> None:
         session = self.sessions.get(arrived.result.session_id)
         if session is None:
-            self._refuse(arrived)
+            arrived.reject(DeadReason.UNKNOWN_SESSION, self.effects)
         elif arrived.result.turn_id is not None:
             turn = found.get(arrived.result.turn_id)
             settle(
@@ -248,20 +248,6 @@ class ResultApplier:
         declared = self.catalog.agents.get(agent)
         # The agent may have been removed from the settings while its turns were running.
         return declared.max_attempts if declared else 1
-
-    def _refuse(self, arrived: ArrivedResult) -> None:
-        add_dead_letter(
-            self.effects,
-            stage=Stage.RESULTS,
-            reason=DeadReason.UNKNOWN_SESSION,
-            at=arrived.stored_at,
-            trigger=arrived.result.id.encode(),
-            body=arrived.body,
-            log="results",
-            partition=arrived.partition,
-            sequence=arrived.sequence,
-            subject=arrived.subject,
-        )
 
 
 def _ids_of(arrived: ArrivedResult) -> set[UUID]:

@@ -62,11 +62,11 @@ def edit_of(arrived: ResolvedMessage) -> Edit:
     """Return the content of an `edit` event."""
     event = arrived.event
     return Edit(
-        event.text,
-        event.attachments,
-        event.version or None,
-        event.event_id or None,
-        arrived.size_bytes,
+        text=event.text,
+        attachments=event.attachments,
+        version=event.version or None,
+        event_id=event.event_id or None,
+        size_bytes=arrived.size_bytes,
     )
 
 
@@ -346,25 +346,25 @@ def _newer(known: Edit | None, other: Edit) -> Edit:
 def _early_row(digest: bytes, edit: Edit) -> EarlyRow:
     attachments = [file.model_dump(mode="json", exclude_none=True) for file in edit.attachments]
     return EarlyRow(
-        digest,
-        edit.text,
-        to_json(attachments).decode(),
-        edit.version,
-        edit.event_id,
-        edit.size_bytes,
+        digest=digest,
+        content=edit.text,
+        attachments=to_json(attachments).decode(),
+        version=edit.version,
+        event_id=edit.event_id,
+        size_bytes=edit.size_bytes,
     )
 
 
 def _revision(original: Original, reason: RowState, at: datetime) -> RevisionRow:
     attachments = original.details.get("attachments")
     return RevisionRow(
-        original.session_id,
-        original.platform_message_id,
-        original.message_id,
-        original.content,
-        None if not attachments else to_json(attachments).decode(),
-        reason,
-        at,
+        session_id=original.session_id,
+        platform_message_id=original.platform_message_id,
+        message_id=original.message_id,
+        content=original.content,
+        attachments=None if not attachments else to_json(attachments).decode(),
+        reason=reason,
+        at=at,
     )
 
 
@@ -379,16 +379,20 @@ def _write(original: Original, effects: Effects) -> None:
     if original.is_waiting:
         effects.waiting_changes.append(
             WaitingChange(
-                original.session_id,
-                original.place,
-                original.size_bytes,
-                original.content,
-                details,
+                session_id=original.session_id,
+                arrival=original.place,
+                size_bytes=original.size_bytes,
+                content=original.content,
+                details=details,
             )
         )
     else:
         effects.row_changes.append(
             RowChange(
-                original.session_id, original.place, original.content, details, original.state
+                session_id=original.session_id,
+                seq=original.place,
+                content=original.content,
+                details=details,
+                state=original.state,
             )
         )

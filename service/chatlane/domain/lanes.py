@@ -401,22 +401,21 @@ class Placement:
         arrival = session.take_arrival()
         busy = arrived.busy_mode
         rest = arrived.rest
-        # Positional arguments, since this runs for every message and names cost time.
         row = WaitingRow(
-            session.id,
-            arrival,
-            arrived.session_key,
-            derived_id(arrived.stored_at, arrived.digests[0], "message"),
-            _author(event),
-            event.message_id,
-            arrived.size_bytes,
-            event.text,
-            arrived.details,
-            arrived.source,
-            arrived.stored_at,
-            busy if busy in _MARKED else None,
-            arrived.delivery_policy.files_wait if event.awaits_files else rest,
-            bool(event.awaits_files),
+            session_id=session.id,
+            arrival=arrival,
+            session_key=arrived.session_key,
+            message_id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
+            author=_author(event),
+            platform_message_id=event.message_id,
+            size_bytes=arrived.size_bytes,
+            content=event.text,
+            details=arrived.details,
+            source=arrived.source,
+            stored_at=arrived.stored_at,
+            busy=busy if busy in _MARKED else None,
+            ready_in=arrived.delivery_policy.files_wait if event.awaits_files else rest,
+            awaits_files=bool(event.awaits_files),
         )
         self.effects.waiting.append(row)
         if self.originals is not None:

@@ -9,9 +9,7 @@ from chatlane.postgres.pool import columns
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime, timedelta
-    from uuid import UUID
 
-    from chatlane.domain.effects import DeadRow
     from chatlane.postgres.pool import Connection
 
 
@@ -83,26 +81,6 @@ async def add(connection: Connection, rows: Sequence[ShareRow]) -> list[ShareRow
     """Add to shares; returns their new sums."""
     found = await connection.fetch(ADD_SHARES_SQL, *columns(sorted(rows), 10))
     return [ShareRow(*row.values()) for row in found]
-
-
-WRITE_SUMMARIES_SQL: Final[LiteralString] = """
--- dead_letters: letters that stand for those that were not kept
-INSERT INTO dead_letters (
-    id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
-    size_bytes, detail, body)
-SELECT * FROM unnest(
-    $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::timestamptz[],
-    $8::text[], $9::uuid[], $10::bytea[], $11::int[], $12::text[], $13::bytea[])
-ON CONFLICT (id) DO UPDATE
-SET detail = excluded.detail, size_bytes = excluded.size_bytes, sequence = excluded.sequence
-RETURNING id, xmax = 0
-"""
-
-
-async def write_summaries(connection: Connection, rows: Sequence[DeadRow]) -> set[UUID]:
-    """Write or update summaries; returns the ids of new ones."""
-    found = await connection.fetch(WRITE_SUMMARIES_SQL, *columns(sorted(rows), 13))
-    return {row[0] for row in found if row[1]}
 
 
 class Dropped(NamedTuple):

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Connection
 
 
-INSERT_DEAD_LETTERS_SQL: Final[LiteralString] = """
--- dead_letters: set messages aside; a repeat changes nothing
-INSERT INTO dead_letters (
+# All columns but the body, in the order of `DeadRow`.
+_COLUMNS: Final[LiteralString] = """
     id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
-    size_bytes, detail, body)
+    size_bytes, detail"""
+_INSERT: Final[LiteralString] = f"""
+INSERT INTO dead_letters ({_COLUMNS}, body)
 SELECT * FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::timestamptz[],
-    $8::text[], $9::uuid[], $10::bytea[], $11::int[], $12::text[], $13::bytea[])
+    $8::text[], $9::uuid[], $10::bytea[], $11::int[], $12::text[], $13::bytea[])"""  # noqa: S608 - constants
+
+INSERT_DEAD_LETTERS_SQL: Final[LiteralString] = f"""
+-- dead_letters: set messages aside; a repeat changes nothing{_INSERT}
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 """
@@ -40,14 +44,27 @@ async def insert(connection: Connection, rows: Sequence[DeadRow]) -> set[UUID]:
     return {row[0] for row in await connection.fetch(INSERT_DEAD_LETTERS_SQL, *columns(rows, 13))}
 
 
-RECENT_DEAD_LETTERS_SQL: Final[LiteralString] = """
+WRITE_SUMMARIES_SQL: Final[LiteralString] = f"""
+-- dead_letters: letters that stand for those that were not kept{_INSERT}
+ON CONFLICT (id) DO UPDATE
+SET detail = excluded.detail, size_bytes = excluded.size_bytes, sequence = excluded.sequence
+RETURNING id, xmax = 0
+"""
+
+
+async def write_summaries(connection: Connection, rows: Sequence[DeadRow]) -> set[UUID]:
+    """Write or update summaries; returns the ids of new ones."""
+    found = await connection.fetch(WRITE_SUMMARIES_SQL, *columns(sorted(rows), 13))
+    return {row[0] for row in found if row[1]}
+
+
+RECENT_DEAD_LETTERS_SQL: Final[LiteralString] = f"""
 -- dead_letters: the newest, without their bodies
-SELECT at, id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
-       size_bytes, detail
+SELECT at, {_COLUMNS}
 FROM dead_letters
 WHERE at < coalesce($2, 'infinity'::timestamptz) AND ($3::text IS NULL OR reason = $3)
 ORDER BY at DESC, id DESC LIMIT $1
-"""
+"""  # noqa: S608 - constants
 
 
 async def list_recent(
@@ -65,12 +82,11 @@ async def list_recent(
     return [(at, DeadRow._make((*fields, None))) for at, *fields in rows]
 
 
-OLDEST_DEAD_LETTERS_SQL: Final[LiteralString] = """
+OLDEST_DEAD_LETTERS_SQL: Final[LiteralString] = f"""
 -- dead_letters: those of a reason that were set aside first, without their bodies
-SELECT id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
-       size_bytes, detail
+SELECT {_COLUMNS}
 FROM dead_letters WHERE reason = $1 ORDER BY at, id LIMIT $2
-"""
+"""  # noqa: S608 - constants
 
 
 async def list_oldest(connection: Connection, reason: str, limit: int) -> list[DeadRow]:
@@ -79,12 +95,11 @@ async def list_oldest(connection: Connection, reason: str, limit: int) -> list[D
     return [DeadRow._make((*row.values(), None)) for row in rows]
 
 
-LOCK_DEAD_LETTER_SQL: Final[LiteralString] = """
+LOCK_DEAD_LETTER_SQL: Final[LiteralString] = f"""
 -- dead_letters: one with its body, for who settles it
-SELECT id, stage, reason, log, partition, sequence, stored_at, subject, session_id, digest,
-       size_bytes, detail, body
+SELECT {_COLUMNS}, body
 FROM dead_letters WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
-"""
+"""  # noqa: S608 - constants
 
 
 async def lock(connection: Connection, letter_id: UUID) -> DeadRow | None:

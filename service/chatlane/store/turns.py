@@ -76,8 +76,8 @@ async def rename(connection: Connection, turn: Turn, id_: UUID) -> None:
 
 FIND_DUE_SQL: Final[LiteralString] = """
 -- turns: leases that ran out and notifications to repeat, longest overdue first
-SELECT turns.id, turns.agent, turns.state, turns.attempt, sessions.agent,
-       turns.rest IS NOT DISTINCT FROM 'resting'
+SELECT turns.id, turns.agent, turns.state, turns.attempt, sessions.agent AS session_agent,
+       turns.rest IS NOT DISTINCT FROM 'resting' AS is_resting
 FROM turns JOIN sessions ON sessions.id = turns.session_id
 WHERE turns.state IN ('ready', 'claimed') AND turns.due_at <= (SELECT clock_timestamp())
 ORDER BY turns.due_at LIMIT $1
@@ -104,7 +104,7 @@ class DueTurn(NamedTuple):
 
 async def find_due(connection: Connection, limit: int) -> list[DueTurn]:
     """Return due turns, unlocked."""
-    return [DueTurn(*row.values()) for row in await connection.fetch(FIND_DUE_SQL, limit)]
+    return [DueTurn(**row) for row in await connection.fetch(FIND_DUE_SQL, limit)]
 
 
 POSTPONE_SQL: Final[LiteralString] = """

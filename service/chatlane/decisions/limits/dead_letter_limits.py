@@ -18,7 +18,7 @@ from chatlane.domain.effects import DeadRow, Publication
 from chatlane.domain.ids import derived_id
 from chatlane.domain.limits.shares import label_of, owner_of
 from chatlane.observability.logs import get_logger
-from chatlane.store import dead_letter_shares
+from chatlane.store import dead_letter_shares, dead_letters
 from chatlane.store.dead_letter_shares import Share, ShareRow, Used
 from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import Cause, DeadLetter, DeadReason, Stage, cause_of
@@ -156,7 +156,7 @@ async def _summarize(
             letters[UUID(letter.id)] = letter
             owners[UUID(letter.id)] = row.owner
     rows = [_row(letter_id, letter) for letter_id, letter in letters.items()]
-    for letter_id in await dead_letter_shares.write_summaries(connection, rows):
+    for letter_id in await dead_letters.write_summaries(connection, rows):
         letter = letters[letter_id]
         owner = owners[letter_id]
         _log.warning("dead_letters_over_limit", log=letter.log, owner=owner, reason=letter.reason)

@@ -86,6 +86,24 @@ class ArrivedResult:
     is_old: bool = False
     may_wait: bool = False
 
+    def reject(self, reason: DeadReason, effects: Effects, detail: str | None = None) -> None:
+        """Add the dead letter of a result that changes nothing."""
+        is_known = reason is not DeadReason.UNKNOWN_SESSION
+        add_dead_letter(
+            effects,
+            stage=Stage.RESULTS,
+            reason=reason,
+            at=self.stored_at,
+            trigger=self.result.id.encode(),
+            body=self.body,
+            detail=detail,
+            log="results",
+            partition=self.partition,
+            sequence=self.sequence,
+            subject=self.subject,
+            session_id=self.result.session_id if is_known else None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -206,9 +224,9 @@ def settle(
     """Apply the result of a turn once; late, repeated and invalid results change no turn."""
     result = arrived.result
     if turn is None or turn.session_id != session.id:
-        _refuse(arrived, DeadReason.UNKNOWN_TURN, effects)
+        arrived.reject(DeadReason.UNKNOWN_TURN, effects)
     elif turn.agent != arrived.agent:
-        _refuse(arrived, DeadReason.AGENT_MISMATCH, effects)
+        arrived.reject(DeadReason.AGENT_MISMATCH, effects)
     elif turn.result_id == result.id:
         effects.count((CountName.DUPLICATES, "results"))
     elif not _is_current(result, turn):
@@ -420,9 +438,9 @@ def answer_stream(
     """
     result = arrived.result
     if question is None:
-        _refuse(arrived, DeadReason.INVALID, effects, "reply_to names no message of the session")
+        arrived.reject(DeadReason.INVALID, effects, "reply_to names no message of the session")
     elif session.agent != arrived.agent:
-        _refuse(arrived, DeadReason.AGENT_MISMATCH, effects)
+        arrived.reject(DeadReason.AGENT_MISMATCH, effects)
     elif known_result_id == result.id:
         effects.count((CountName.DUPLICATES, "results"))
     elif known_result_id is not None:
@@ -444,11 +462,11 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
     part = Part(text=result.text, attachments=result.attachments)
     effects.messages.append(
         MessageRow(
-            session.id,
-            session.take_seq(),
-            Role.ASSISTANT,
-            result.text,
-            arrived.stored_at,
+            session_id=session.id,
+            seq=session.take_seq(),
+            role=Role.ASSISTANT,
+            content=result.text,
+            created_at=arrived.stored_at,
             details=without_nulls(
                 {"result_id": result.id, "attachments": result.attachments or None}
             ),
@@ -471,11 +489,11 @@ def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[Me
 
     def row(role: str, content: str | None, details: dict[str, object]) -> MessageRow:
         return MessageRow(
-            session.id,
-            session.take_seq(),
-            role,
-            content,
-            arrived.stored_at,
+            session_id=session.id,
+            seq=session.take_seq(),
+            role=role,
+            content=content,
+            created_at=arrived.stored_at,
             details=without_nulls(details),
             turn_id=turn.id,
         )
@@ -512,25 +530,6 @@ def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:
         )
     )
     effects.count((CountName.LATE_RESULTS, arrived.agent))
-
-
-def _refuse(
-    arrived: ArrivedResult, reason: DeadReason, effects: Effects, detail: str | None = None
-) -> None:
-    add_dead_letter(
-        effects,
-        stage=Stage.RESULTS,
-        reason=reason,
-        at=arrived.stored_at,
-        trigger=arrived.result.id.encode(),
-        body=arrived.body,
-        detail=detail,
-        log="results",
-        partition=arrived.partition,
-        sequence=arrived.sequence,
-        subject=arrived.subject,
-        session_id=arrived.result.session_id,
-    )
 
 
 _STRENGTH: Final = {reason: place for place, reason in enumerate(CancelReason)}

@@ -40,17 +40,6 @@ class Said(NamedTuple):
     created_at: datetime
 
 
-class _Addressed(NamedTuple):
-    """A transcript row of a person with `details` and an address."""
-
-    content: str | None
-    details: str
-    author: str | None
-    platform_message_id: str | None
-    source: str
-    created_at: datetime
-
-
 def say_again(
     session: Session,
     agent: Agent,
@@ -70,24 +59,16 @@ def say_again(
     """
     for number, row in enumerate(said):
         message_id = derived_id(at, trigger, f"message:{session.id.hex}", number)
-        again = _addressed(session, row)
         if agent.delivery == "stream":
-            _route(session, again, message_id, agent=agent, slots=slots, effects=effects)
+            _route(session, row, message_id, agent=agent, slots=slots, effects=effects)
         else:
-            _let_wait(session, again, message_id, effects)
+            _let_wait(session, row, message_id, effects)
     if agent.delivery != "stream":
         open_turn(session, at, trigger, effects)
 
 
-def _addressed(session: Session, row: Said) -> _Addressed:
-    return _Addressed(
-        row.content,
-        row.details or "{}",
-        row.author,
-        row.platform_message_id,
-        row.source or address_of(session).model_dump_json(exclude_none=True),
-        row.created_at,
-    )
+def _source_of(session: Session, said: Said) -> str:
+    return said.source or address_of(session).model_dump_json(exclude_none=True)
 
 
 def address_of(session: Session) -> Source:
@@ -104,7 +85,9 @@ def address_of(session: Session) -> Source:
     )
 
 
-def _let_wait(session: Session, row: _Addressed, message_id: UUID, effects: Effects) -> None:
+def _let_wait(session: Session, row: Said, message_id: UUID, effects: Effects) -> None:
+    # First: it fails for a session whose key is no address.
+    source, details = _source_of(session, row), row.details or "{}"
     effects.waiting.append(
         WaitingRow(
             session_id=session.id,
@@ -113,10 +96,10 @@ def _let_wait(session: Session, row: _Addressed, message_id: UUID, effects: Effe
             message_id=message_id,
             author=row.author,
             platform_message_id=row.platform_message_id,
-            size_bytes=len((row.content or "").encode()) + len(row.details.encode()),
+            size_bytes=len((row.content or "").encode()) + len(details.encode()),
             content=row.content,
-            details=row.details,
-            source=row.source,
+            details=details,
+            source=source,
             stored_at=row.created_at,
         )
     )
@@ -124,13 +107,14 @@ def _let_wait(session: Session, row: _Addressed, message_id: UUID, effects: Effe
 
 def _route(
     session: Session,
-    row: _Addressed,
+    row: Said,
     message_id: UUID,
     *,
     agent: Agent,
     slots: int,
     effects: Effects,
 ) -> None:
+    source = _source_of(session, row)
     seq = session.take_seq()
     effects.messages.append(
         MessageRow(
@@ -142,7 +126,7 @@ def _route(
             details=row.details,
             author=row.author,
             platform_message_id=row.platform_message_id,
-            source=row.source,
+            source=source,
             created_at=row.created_at,
         )
     )
@@ -165,16 +149,14 @@ def route_again(
 
     The stream may still know its old message id and drop it as a duplicate, so the id changes.
     """
-    routed = _routed(
-        session, _addressed(session, said), message_id, seq=seq, agent=agent, slots=slots
-    )
+    routed = _routed(session, said, message_id, seq=seq, agent=agent, slots=slots)
     effects.publications.append(routed._replace(message_id=f"again:{message_id}"))
 
 
 def _routed(
-    session: Session, row: _Addressed, message_id: UUID, *, seq: int, agent: Agent, slots: int
+    session: Session, row: Said, message_id: UUID, *, seq: int, agent: Agent, slots: int
 ) -> Publication:
-    fields = from_json(row.details) | {
+    fields = from_json(row.details or "{}") | {
         "v": 1,
         "id": str(message_id),
         "at": row.created_at,
@@ -182,7 +164,7 @@ def _routed(
         "session_key": session.session_key,
         "agent": session.agent,
         "seq": seq,
-        "source": from_json(row.source),
+        "source": from_json(_source_of(session, row)),
         "text": row.content,
         "stored_at": row.created_at,
         "session_is_new": seq == 1,
