@@ -39,7 +39,7 @@ from chatlane.ingest.ownership import Ownership
 from chatlane.ingest.partition_reader import record_lost_range
 from chatlane.ingest.share_notices import ShareNotices
 from chatlane.jobs import Job, WakeupTimer
-from chatlane.maintenance import SEEN_AHEAD, MaintenanceLoop, TableMaintenance, maintenance_jobs
+from chatlane.maintenance import SEEN_AHEAD, MaintenanceLoop, TableMaintenance
 from chatlane.nats import topology
 from chatlane.nats.advisories import AdvisoryQueue
 from chatlane.nats.connection import open_bus
@@ -534,14 +534,15 @@ def _jobs(
     cleaner = ErasedMessageCleaner(
         transaction, StreamErasure(bus.client), app.router_id, app.settings.erasure_key()
     )
-    routine = maintenance_jobs(
-        TableMaintenance(
-            transaction, app.settings.streams.replay_window, app.settings.dead_letters.keep
-        ),
-        adopt_orphans=relay.adopt_orphans,
-        sweep_turns=deadlines.sweep,
-        collect_undeliverable=undeliverable.collect,
-        keep_logs=retention.keep,
+    tables = TableMaintenance(
+        transaction, app.settings.streams.replay_window, app.settings.dead_letters.keep
+    )
+    routine = (
+        Job("orphans", timedelta(milliseconds=500), relay.adopt_orphans),
+        Job("turns", timedelta(milliseconds=500), deadlines.sweep),
+        Job("undeliverable", timedelta(seconds=1), undeliverable.collect),
+        Job("logs", timedelta(minutes=5), retention.keep),
+        *tables.jobs(),
     )
     ends = TimedEnds(app.store, writer, app.catalog, lambda: logs.get_state("inbound"))
     trimmer = LogTrimmer(

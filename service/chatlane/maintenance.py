@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from random import Random
 
-    from chatlane.postgres.pool import Transaction
+    from chatlane.postgres.pool import Connection, Transaction
 
 SEEN_AHEAD: Final = timedelta(days=3)
 # Marks outlive their messages: purges run late, and marks are dropped by whole days.
@@ -27,6 +27,7 @@ _SEEN_MARGIN: Final = timedelta(days=2)
 DEAD_KEPT: Final = timedelta(days=30)
 # The marks of a day are dropped together, after the last of them has expired.
 _DAY_OF_MARKS: Final = timedelta(days=1)
+_INTERVAL: Final = timedelta(minutes=10)
 _EXPIRED_AT_ONCE: Final = 1000
 # Callers do not repeat a request for longer; a week covers a caller that was off for the holidays.
 _REQUESTS_KEPT: Final = timedelta(days=7)
@@ -83,38 +84,36 @@ class TableMaintenance:
             return await dedupe_marks.create_partitions(connection, SEEN_AHEAD)
 
     async def drop_seen_days(self) -> int:
-        """Drop the dedupe partitions that no duplicate can reach, one per transaction."""
-        dropped = 0
-        while await self._drop_seen_day():
-            dropped += 1
-        return dropped
+        """Drop the dedupe partitions that no duplicate can reach; return how many."""
+        return await self._repeat(
+            lambda connection: dedupe_marks.drop_oldest_partition(connection, self._seen_kept)
+        )
 
-    async def _drop_seen_day(self) -> bool:
-        async with self.transaction() as connection:
-            return await dedupe_marks.drop_oldest_partition(connection, self._seen_kept)
-
-    async def forget_early_edits(self) -> None:
+    async def forget_early_edits(self) -> int:
         """Delete edits whose messages can no longer arrive; their marks are gone by then."""
-        while await self._forget_some_early_edits() == _EXPIRED_AT_ONCE:
-            pass
-
-    async def _forget_some_early_edits(self) -> int:
-        async with self.transaction() as connection:
-            kept = self._seen_kept + _DAY_OF_MARKS
-            return await edits.expire_early(connection, kept, _EXPIRED_AT_ONCE)
+        kept = self._seen_kept + _DAY_OF_MARKS
+        return await self._repeat(
+            lambda connection: edits.expire_early(connection, kept, _EXPIRED_AT_ONCE)
+        )
 
     async def expire_dead_letters(self) -> int:
-        """Delete dead letters and late results after their retention, in small batches."""
-        expired = 0
-        while count := await self._expire_some():
-            expired += count
+        """Delete dead letters and late results after their retention; return how many."""
+        expired = await self._repeat(
+            lambda connection: dead_letters.expire(connection, self.dead_kept, _EXPIRED_AT_ONCE)
+        )
         async with self.transaction() as connection:
             await dead_letter_shares.expire(connection, self.dead_kept)
         return expired
 
-    async def _expire_some(self) -> int:
-        async with self.transaction() as connection:
-            return await dead_letters.expire(connection, self.dead_kept, _EXPIRED_AT_ONCE)
+    async def _repeat(self, delete_some: Callable[[Connection], Awaitable[int]]) -> int:
+        """Run a statement, each time in a separate transaction, until it finds nothing."""
+        deleted = 0
+        while True:
+            async with self.transaction() as connection:
+                count = await delete_some(connection)
+            if not count:
+                return deleted
+            deleted += count
 
     async def forget_dead_routers(self) -> None:
         """Delete the rows of routers that died long ago; until then their outbox can be adopted."""
@@ -136,37 +135,22 @@ class TableMaintenance:
     async def _expire_keyed_rows(self, query: LiteralString, unused: timedelta) -> None:
         await keyed_rows.expire(self.transaction, query, unused, _EXPIRED_AT_ONCE)
 
-    async def forget_requests(self) -> None:
+    async def forget_requests(self) -> int:
         """Delete stored replies of requests that callers no longer repeat."""
-        while await self._forget_some_requests() == _EXPIRED_AT_ONCE:
-            pass
+        return await self._repeat(
+            lambda connection: api_requests.prune(connection, _REQUESTS_KEPT, _EXPIRED_AT_ONCE)
+        )
 
-    async def _forget_some_requests(self) -> int:
-        async with self.transaction() as connection:
-            return await api_requests.prune(connection, _REQUESTS_KEPT, _EXPIRED_AT_ONCE)
-
-
-def maintenance_jobs(
-    table_maintenance: TableMaintenance,
-    *,
-    adopt_orphans: Callable[[], Awaitable[object]],
-    sweep_turns: Callable[[], Awaitable[object]],
-    collect_undeliverable: Callable[[], Awaitable[object]],
-    keep_logs: Callable[[], Awaitable[object]],
-) -> tuple[Job, ...]:
-    """Return the maintenance jobs that every router runs beside routing."""
-    return (
-        Job("orphans", timedelta(milliseconds=500), adopt_orphans),
-        Job("turns", timedelta(milliseconds=500), sweep_turns),
-        Job("undeliverable", timedelta(seconds=1), collect_undeliverable),
-        Job("logs", timedelta(minutes=5), keep_logs),
-        Job("seen days ahead", timedelta(minutes=10), table_maintenance.create_seen_days),
-        Job("seen days behind", timedelta(minutes=10), table_maintenance.drop_seen_days),
-        Job("early edits", timedelta(minutes=10), table_maintenance.forget_early_edits),
-        Job("dead letters", timedelta(minutes=10), table_maintenance.expire_dead_letters),
-        Job("dead routers", timedelta(minutes=1), table_maintenance.forget_dead_routers),
-        Job("requests", timedelta(minutes=10), table_maintenance.forget_requests),
-        Job("admission", timedelta(minutes=10), table_maintenance.forget_full_buckets),
-        Job("bots", timedelta(minutes=10), table_maintenance.forget_bots),
-        Job("shown lists", timedelta(minutes=10), table_maintenance.forget_shown_lists),
-    )
+    def jobs(self) -> tuple[Job, ...]:
+        """Return the periodic jobs."""
+        return (
+            Job("seen days ahead", _INTERVAL, self.create_seen_days),
+            Job("seen days behind", _INTERVAL, self.drop_seen_days),
+            Job("early edits", _INTERVAL, self.forget_early_edits),
+            Job("dead letters", _INTERVAL, self.expire_dead_letters),
+            Job("dead routers", timedelta(minutes=1), self.forget_dead_routers),
+            Job("requests", _INTERVAL, self.forget_requests),
+            Job("admission", _INTERVAL, self.forget_full_buckets),
+            Job("bots", _INTERVAL, self.forget_bots),
+            Job("shown lists", _INTERVAL, self.forget_shown_lists),
+        )

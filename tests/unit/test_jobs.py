@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from chatlane.errors import StoreUnavailableError
 from chatlane.jobs import Job
-from chatlane.maintenance import MaintenanceLoop, TableMaintenance, maintenance_jobs
+from chatlane.maintenance import MaintenanceLoop, TableMaintenance
 from tests.support.eventually import eventually
 
 SOON = timedelta(milliseconds=1)
@@ -89,18 +89,11 @@ async def test_pauses_differ() -> None:
     assert len(pauses) == 20
 
 
-async def test_every_router_has_the_same_jobs() -> None:
+async def test_the_jobs_of_the_tables_have_different_names() -> None:
     @asynccontextmanager
     async def transaction() -> AsyncIterator[None]:
         yield
 
-    nothing = Counted()
-    jobs = maintenance_jobs(
-        TableMaintenance(transaction),  # type: ignore[arg-type] # never opened
-        adopt_orphans=nothing,
-        sweep_turns=nothing,
-        collect_undeliverable=nothing,
-        keep_logs=nothing,
-    )
+    jobs = TableMaintenance(transaction).jobs()  # type: ignore[arg-type] # never opened
     names = [job.name for job in jobs]
-    assert len(names) == len(set(names)) == 13
+    assert len(names) == len(set(names)) == 9

@@ -102,7 +102,7 @@ class ResolvedMessage(NamedTuple):
         trace: The trace context it came with.
         command: Its command to the router, if it is not a message to the agent.
         counted: The limits it counts towards; None where there are none.
-        manners: The policy of its platform for messages that meet a running turn.
+        delivery_policy: The policy of its platform for messages that meet a running turn.
         busy: The busy mode, if the message sets one.
         targets: Digests of the message that it edits or deletes.
         thread_of: Digests of the message that it opens a thread on.
