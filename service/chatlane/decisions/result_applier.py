@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -83,6 +83,11 @@ class ResultApplier:
     sessions: Mapping[UUID, Session]
     effects: Effects
     is_alone: bool = False
+    _found: dict[UUID, Turn] = field(default_factory=dict, init=False)
+    _questions: dict[tuple[UUID, int], tuple[UUID, Question, str | None]] = field(
+        default_factory=dict, init=False
+    )
+    _busy: set[UUID] = field(default_factory=set, init=False)
 
     async def settle(
         self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
@@ -95,34 +100,32 @@ class ResultApplier:
         turn_ids = {
             arrived.result.turn_id for arrived in results if arrived.result.turn_id is not None
         }
-        found = await turns.lock(connection, turn_ids) if turn_ids else {}
+        self._found = await turns.lock(connection, turn_ids) if turn_ids else {}
         wanted = {key for arrived in results if (key := _question_key(arrived)) is not None}
-        questions = await messages.find_questions(connection, list(wanted)) if wanted else {}
-        results = await self._without_erased(connection, results, found, questions)
+        self._questions = await messages.find_questions(connection, list(wanted)) if wanted else {}
+        results = await self._without_erased(connection, results)
         for arrived in results:
             if arrived.is_old:
-                await self._recall(connection, arrived, found, questions)
+                await self._recall(connection, arrived)
         # In most installations no id is ever reassigned.
         if await identities.has_former_ids(connection):
-            await self._readdress(connection, results, found, questions)
-        busy = await self._sessions_with_waiting(connection, results)
+            await self._readdress(connection, results)
+        self._busy = await self._sessions_with_waiting(connection, results)
         for arrived in results:
             begin = len(self.effects.publications)
-            self._settle_one(arrived, found, busy, questions)
+            self._settle_one(arrived)
             self.effects.trace(begin, arrived.trace)
         hit(RouterPoint.RESULTS_SETTLED)
 
     async def _readdress(
-        self,
-        connection: PoolConnectionProxy,
-        results: Sequence[ArrivedResult],
-        found: Mapping[UUID, Turn],
-        questions: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
+        self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
     ) -> None:
         """Replace addresses whose id was reassigned, so that no answer reaches the new holder."""
-        of_turns = [turn for turn in found.values() if turn.source is not None]
+        of_turns = [turn for turn in self._found.values() if turn.source is not None]
         sources = [(turn.session_id, turn.source) for turn in of_turns]
-        sources += [(session_id, question.source) for session_id, question, _ in questions.values()]
+        sources += [
+            (session_id, question.source) for session_id, question, _ in self._questions.values()
+        ]
         owners = [
             session.owner if (session := self.sessions.get(session_id)) else None
             for session_id, _ in sources
@@ -134,42 +137,32 @@ class ResultApplier:
         )
         for turn, source in zip(of_turns, present, strict=False):
             turn.source = source
-        for key, source in zip([*questions], present[len(of_turns) :], strict=True):
-            session_id, question, known = questions[key]
+        for key, source in zip([*self._questions], present[len(of_turns) :], strict=True):
+            session_id, question, known = self._questions[key]
             if source is not question.source:
-                questions[key] = session_id, replace(question, source=source), known
+                self._questions[key] = session_id, replace(question, source=source), known
 
-    async def _recall(
-        self,
-        connection: PoolConnectionProxy,
-        arrived: ArrivedResult,
-        found: dict[UUID, Turn],
-        questions: Mapping[tuple[UUID, int], object],
-    ) -> None:
+    async def _recall(self, connection: PoolConnectionProxy, arrived: ArrivedResult) -> None:
         """Find the turn or question of an old result, in case the database was restored."""
         session = self.sessions.get(arrived.result.session_id)
         turn_id = arrived.result.turn_id
-        if session is None or (turn_id is None and _question_key(arrived) not in questions):
+        if session is None or (turn_id is None and _question_key(arrived) not in self._questions):
             require_known(arrived)
         elif turn_id is not None:
             turn = await recall(
-                connection, arrived, session, found.get(turn_id), is_alone=self.is_alone
+                connection, arrived, session, self._found.get(turn_id), is_alone=self.is_alone
             )
             if turn is not None:
-                found[turn_id] = turn
+                self._found[turn_id] = turn
 
     async def _without_erased(
-        self,
-        connection: PoolConnectionProxy,
-        results: Sequence[ArrivedResult],
-        found: Mapping[UUID, Turn],
-        questions: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
+        self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
     ) -> Sequence[ArrivedResult]:
         """Return the results without answers to erased messages, which are not kept.
 
         Only results without effect are looked up, and these are rare.
         """
-        idle = [arrived for arrived in results if not self._counts(arrived, found, questions)]
+        idle = [arrived for arrived in results if not self._counts(arrived)]
         if not idle:
             return results
         ids = {id_ for arrived in idle for id_ in _ids_of(arrived)}
@@ -180,43 +173,32 @@ class ResultApplier:
                 note_erased(self.effects, StreamName.RESULTS, arrived.sequence, arrived.stored_at)
         return [arrived for arrived in results if arrived.sequence not in dropped]
 
-    def _counts(
-        self,
-        arrived: ArrivedResult,
-        found: Mapping[UUID, Turn],
-        questions: Mapping[tuple[UUID, int], tuple[UUID, Question, str | None]],
-    ) -> bool:
+    def _counts(self, arrived: ArrivedResult) -> bool:
         result = arrived.result
         if result.session_id not in self.sessions:
             return False
         if result.turn_id is None:
-            return _question_key(arrived) in questions
-        turn = found.get(result.turn_id)
+            return _question_key(arrived) in self._questions
+        turn = self._found.get(result.turn_id)
         return turn is not None and turn.is_live and turn.token == result.token
 
-    def _settle_one(
-        self,
-        arrived: ArrivedResult,
-        found: Mapping[UUID, Turn],
-        busy: set[UUID],
-        questions: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
-    ) -> None:
+    def _settle_one(self, arrived: ArrivedResult) -> None:
         session = self.sessions.get(arrived.result.session_id)
         if session is None:
             arrived.reject(DeadReason.UNKNOWN_SESSION, self.effects)
         elif arrived.result.turn_id is not None:
-            turn = found.get(arrived.result.turn_id)
+            turn = self._found.get(arrived.result.turn_id)
             settle(
                 arrived,
                 session,
                 turn,
                 max_attempts=self._max_attempts(arrived.agent),
-                has_waiting=session.id in busy,
+                has_waiting=session.id in self._busy,
                 notices=self.catalog.notices_of(session.platform),
                 effects=self.effects,
             )
         else:
-            self._answer(arrived, session, questions)
+            self._answer(arrived, session)
 
     async def _sessions_with_waiting(
         self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
@@ -227,22 +209,17 @@ class ResultApplier:
         stored = await pending_messages.sessions_with_waiting(connection, ended) if ended else set()
         return stored | {row.session_id for row in self.effects.waiting}
 
-    def _answer(
-        self,
-        arrived: ArrivedResult,
-        session: Session,
-        questions: dict[tuple[UUID, int], tuple[UUID, Question, str | None]],
-    ) -> None:
+    def _answer(self, arrived: ArrivedResult, session: Session) -> None:
         key = _question_key(arrived)
         session_id, question, known = (
-            questions.get(key, (None, None, None)) if key else (None, None, None)
+            self._questions.get(key, (None, None, None)) if key else (None, None, None)
         )
         if session_id != session.id:
             question = None
         answer_stream(arrived, session, question, known, self.effects)
         if key and question and known is None and session.agent == arrived.agent:
             # Another answer to the same part in this batch counts as late.
-            questions[key] = (session.id, question, arrived.result.id)
+            self._questions[key] = (session.id, question, arrived.result.id)
 
     def _max_attempts(self, agent: str) -> int:
         declared = self.catalog.agents.get(agent)
