@@ -80,12 +80,8 @@ class CommandReads:
         ]
         if not resuming:
             return set()
-        named = {wish.session_id for wish in resuming} - {None}
-        found = await self._told(resuming, ())
-        ids = {card.id for card in found} | {
-            session_id for session_id in named if session_id is not None
-        }
-        ids |= self._shown_ids()
+        named = {id_ for wish in resuming if (id_ := wish.session_id) is not None}
+        ids = {card.id for card in await self._told(resuming, ())} | named | self._shown_ids()
         self.known.tips = await lineage.find_tips(self.connection, ids)
         self._targets = ids | set(self.known.tips.values())
         return self._targets
@@ -153,35 +149,29 @@ async def open_reads(
     connection: PoolConnectionProxy, arrived: Iterable[ResolvedMessage], catalog: Catalog
 ) -> CommandReads | None:
     """Return the reads for the commands of a batch, or None if there are no commands."""
-    invocation = [
-        message
+    commands = [
+        (message, message.command, message.command.name)
         for message in arrived
         if message.command is not None and message.command.name is not None
     ]
-    if not invocation:
+    if not commands:
         return None
-    scopes = await _find_reaches(connection, invocation, catalog)
+    scopes = await _find_scopes(connection, [message for message, _, _ in commands], catalog)
     wishes = [
-        _Wish(
-            message.command.name,
-            key,
-            message.command.argument,
-            scopes[message.session_key, message.person],
-        )
-        for message in invocation
-        if message.command is not None and message.command.name is not None
+        _Wish(name, key, command.argument, scopes[message.session_key, message.person])
+        for message, command, name in commands
         for key in (message.session_key, *message.former_keys)
     ]
     keys = {
         list_key(message.session_key, message.person)
-        for message in invocation
-        if message.command is not None and message.command.name in _LISTING
+        for message, _, name in commands
+        if name in _LISTING
     }
     shown = ShownLists(await session_summaries.find_shown(connection, keys) if keys else {})
     return CommandReads(connection, wishes, SessionSummaries(scopes=scopes, shown=shown))
 
 
-async def _find_reaches(
+async def _find_scopes(
     connection: PoolConnectionProxy, commands: Iterable[ResolvedMessage], catalog: Catalog
 ) -> dict[tuple[str, str | None], SessionScope]:
     places = {(message.session_key, message.person): message for message in commands}
