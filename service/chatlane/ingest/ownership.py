@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -54,10 +55,11 @@ def fair_share(partition_count: int, live_routers: Sequence[UUID], me: UUID) -> 
     return share + (1 if live_routers.index(me) < rest else 0)
 
 
+@dataclass(kw_only=True)
 class Ownership:
     """Keep this router's share of the partitions.
 
-    Args:
+    Attributes:
         on_unreadable: Called when partitions are given up because this router cannot read them.
         on_taken_over: Called when partitions were taken over from a router that has stopped.
         on_database_regressed: Called when the database has lost what it had confirmed.
@@ -66,48 +68,36 @@ class Ownership:
         poll_interval: Longest pause between two checks.
     """
 
-    def __init__(
-        self,
-        *,
-        router: UUID,
-        version: str,
-        partition_count: int,
-        holder: Intake,
-        transaction: Transaction,
-        is_log_reachable: Callable[[], bool],
-        on_unreadable: Callable[[], None] = lambda: None,
-        on_taken_over: Callable[[], None] = lambda: None,
-        on_database_regressed: Callable[[], None] = lambda: None,
-        lease: timedelta = timedelta(seconds=3),
-        renew_interval: timedelta = timedelta(seconds=1),
-        poll_interval: timedelta = timedelta(milliseconds=250),
-    ) -> None:
-        self._router = router
-        self._version = version
-        self._partition_count = partition_count
-        self._holder = holder
-        self._transaction = transaction
-        self._is_log_reachable = is_log_reachable
-        self._on_unreadable = on_unreadable
-        self._on_taken_over = on_taken_over
-        self._on_database_regressed = on_database_regressed
-        self._heartbeats = HeartbeatCheck()
-        self._lease = lease
-        self._renew_seconds = renew_interval.total_seconds()
-        self._poll_seconds = poll_interval.total_seconds()
+    router: UUID
+    version: str
+    partition_count: int
+    holder: Intake
+    transaction: Transaction
+    is_log_reachable: Callable[[], bool]
+    on_unreadable: Callable[[], None] = lambda: None
+    on_taken_over: Callable[[], None] = lambda: None
+    on_database_regressed: Callable[[], None] = lambda: None
+    lease: timedelta = timedelta(seconds=3)
+    renew_interval: timedelta = timedelta(seconds=1)
+    poll_interval: timedelta = timedelta(milliseconds=250)
+    _heartbeats: HeartbeatCheck = field(default_factory=HeartbeatCheck, init=False)
+    _seen_at: float = field(default=float("-inf"), init=False)
+    _looked_at: float = field(default=float("inf"), init=False)
+    _reserved_until: float = field(default=float("-inf"), init=False)
+    _away_until: float = field(default=float("-inf"), init=False)
+    _is_away: bool = field(default=False, init=False)
+    _cannot_read: bool = field(default=False, init=False)
+    _is_outage: bool = field(default=False, init=False)
+    _releasing: set[PartitionId] = field(default_factory=set, init=False)
+    _releases: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _next_look: float = field(default=0.0, init=False)
+    _is_stopping: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._renew_seconds = self.renew_interval.total_seconds()
+        self._poll_seconds = self.poll_interval.total_seconds()
         self._loop = asyncio.get_running_loop()
-        self._seen_at = float("-inf")
-        self._looked_at = float("inf")
-        self._reserved_until = float("-inf")
         self._reachable_at = self._loop.time()
-        self._away_until = float("-inf")
-        self._is_away = False
-        self._cannot_read = False
-        self._is_outage = False
-        self._releasing: set[PartitionId] = set()
-        self._releases: set[asyncio.Task[None]] = set()
-        self._next_look = 0.0
-        self._is_stopping = False
         self._stopped = asyncio.Event()
         self._stopped.set()
 
@@ -139,14 +129,14 @@ class Ownership:
             patience: Longest duration, because a batch may wait for an unavailable database.
         """
         self._is_stopping = True
-        self._holder.lost_some.set()
+        self.holder.lost_some.set()
         try:
             async with asyncio.timeout(patience.total_seconds()):
                 await self._stopped.wait()
-                held = {feed.partition for feed in self._holder.feeds} - self._releasing
+                held = {feed.partition for feed in self.holder.feeds} - self._releasing
                 await asyncio.gather(self._hand_back(held), *self._releases)
-                async with self._transaction() as connection:
-                    await routers.withdraw(connection, self._router)
+                async with self.transaction() as connection:
+                    await routers.withdraw(connection, self.router)
         except (TransientError, TimeoutError) as error:
             _log.warning("hand_back_failed", reason=str(error) or "no time left")
 
@@ -167,19 +157,19 @@ class Ownership:
     async def _pause(self) -> None:
         try:
             async with asyncio.timeout_at(self._next_look):
-                await self._holder.lost_some.wait()
+                await self.holder.lost_some.wait()
         except TimeoutError:
             return
         finally:
-            self._holder.lost_some.clear()
+            self.holder.lost_some.clear()
 
     async def _look(self) -> None:
         self._give_up_unreadable()
-        known = dict(self._holder.positions())
-        async with self._transaction() as connection:
+        known = dict(self.holder.positions())
+        async with self.transaction() as connection:
             # Taken here, so that it counts the time that connecting to the database took.
             now = self._loop.time()
-            held = {feed.partition for feed in self._holder.feeds}
+            held = {feed.partition for feed in self.holder.feeds}
             seen_at, is_away, beat = await self._show_life(connection, now)
             renewed = await self._renew_idle(connection, now)
             holdings = await partitions.holdings(connection)
@@ -197,12 +187,12 @@ class Ownership:
         if is_behind or has_moved_back(known, holdings):
             # Messages that were decided since are read and decided again, from the cursors of the
             # database. The next check finds partitions claimed in this one as this router's.
-            self._on_database_regressed()
-            self._holder.lost(held)
-            self._holder.forget_positions()
+            self.on_database_regressed()
+            self.holder.lost(held)
+            self.holder.forget_positions()
             self._next_look = now
             return
-        for feed in self._holder.feeds:
+        for feed in self.holder.feeds:
             if feed.partition in renewed:
                 feed.renewed_at = now
         self._drop_lost(holdings, held)
@@ -218,7 +208,7 @@ class Ownership:
         waited for the database counts, because the other routers wait for it as well.
         """
         now = self._loop.time()
-        if now - self._looked_at >= self._lease.total_seconds() - self._renew_seconds:
+        if now - self._looked_at >= self.lease.total_seconds() - self._renew_seconds:
             self._reserved_until = now + _LOOKS_LEFT_TO_OTHERS * self._poll_seconds
         return now < self._reserved_until
 
@@ -233,21 +223,21 @@ class Ownership:
         """
         counts = Counter(row.partition.log for row in holdings)
         for log in LOGS:
-            if counts[log] != self._partition_count:
-                self._holder.lost([feed.partition for feed in self._holder.feeds])
+            if counts[log] != self.partition_count:
+                self.holder.lost([feed.partition for feed in self.holder.feeds])
                 place = f"the {log} log in the database"
                 raise PartitionCountError(
-                    describe_partition_count(place, counts[log], self._partition_count)
+                    describe_partition_count(place, counts[log], self.partition_count)
                 )
 
     def _give_up_unreadable(self) -> None:
         """Give up partitions that this router cannot read, and claim none for one lease."""
         now = self._loop.time()
-        lease = self._lease.total_seconds()
-        if self._is_log_reachable():
+        lease = self.lease.total_seconds()
+        if self.is_log_reachable():
             self._reachable_at = now
         unreadable = [
-            feed.partition for feed in self._holder.feeds if feed.unreadable_for(now) >= lease
+            feed.partition for feed in self.holder.feeds if feed.unreadable_for(now) >= lease
         ]
         if unreadable or now - self._reachable_at >= lease:
             self._away_until = now + lease
@@ -255,10 +245,10 @@ class Ownership:
             self._cannot_read = True
             _log.error("partitions_given_up", partitions=len(unreadable))
             self._start_release(unreadable)
-            self._on_unreadable()
-        elif self._cannot_read and (self._holder.feeds or now >= self._away_until + lease):
+            self.on_unreadable()
+        elif self._cannot_read and (self.holder.feeds or now >= self._away_until + lease):
             # Claiming new partitions is not enough; they have to be read.
-            self._cannot_read = any(feed.unreadable_for(now) for feed in self._holder.feeds)
+            self._cannot_read = any(feed.unreadable_for(now) for feed in self.holder.feeds)
 
     async def _show_life(
         self, connection: PoolConnectionProxy, now: float
@@ -272,26 +262,26 @@ class Ownership:
         if now < self._away_until:
             if not self._is_away:
                 self._heartbeats.forget()
-                await routers.withdraw(connection, self._router)
+                await routers.withdraw(connection, self.router)
             return float("-inf"), True, None
         if now - self._seen_at < self._renew_seconds:
             return self._seen_at, False, None
-        beat = await routers.heartbeat(connection, self._router, self._version, self._lease)
+        beat = await routers.heartbeat(connection, self.router, self.version, self.lease)
         return now, False, beat
 
     async def _renew_idle(self, connection: PoolConnectionProxy, now: float) -> set[PartitionId]:
         due = [
             feed
-            for feed in self._holder.feeds
+            for feed in self.holder.feeds
             if feed.is_quiet and now - feed.renewed_at >= self._renew_seconds
         ]
         if not due:
             return set()
         return await partitions.renew_idle(
             connection,
-            self._router,
+            self.router,
             [feed.partition_lease for feed in due],
-            self._lease,
+            self.lease,
             caught_up={feed.partition for feed in due if feed.is_idle},
         )
 
@@ -308,14 +298,14 @@ class Ownership:
             room = self._share(rows, peers) - len(ours)
             if room > 0 and any(self._is_free(row, held) for row in rows):
                 claims += await partitions.claim_free(
-                    connection, self._router, log, except_for=ours, limit=room, lease=self._lease
+                    connection, self.router, log, except_for=ours, limit=room, lease=self.lease
                 )
         return claims
 
     def _take(self, claims: Sequence[Claim]) -> None:
-        self._holder.hold(claims)
+        self.holder.hold(claims)
         if any(claim.had_owner for claim in claims):
-            self._on_taken_over()
+            self.on_taken_over()
         for log, taken in groupby(claims, key=lambda claim: claim.partition.log):
             of_log = list(taken)
             _log.info(
@@ -326,11 +316,11 @@ class Ownership:
             )
 
     def _drop_lost(self, holdings: Sequence[PartitionOwner], held: set[PartitionId]) -> None:
-        self._holder.lost(
+        self.holder.lost(
             row.partition
             for row in holdings
             if row.partition in held
-            and row.owner != self._router
+            and row.owner != self.router
             # A partition that is being handed back is free already, or will be.
             and row.partition not in self._releasing
         )
@@ -339,7 +329,7 @@ class Ownership:
         for log, rows in _by_log(holdings):
             ours = sorted(
                 feed.partition
-                for feed in self._holder.feeds
+                for feed in self.holder.feeds
                 if feed.partition.log == log and feed.partition not in self._releasing
             )
             surplus = ours[self._share(rows, peers) :]
@@ -347,10 +337,10 @@ class Ownership:
                 self._start_release(surplus)
 
     def _share(self, rows: Sequence[PartitionOwner], peers: Sequence[Peer]) -> int:
-        return fair_share(len(rows), [peer.id for peer in peers], self._router)
+        return fair_share(len(rows), [peer.id for peer in peers], self.router)
 
     def _is_free(self, row: PartitionOwner, held: set[PartitionId]) -> bool:
-        is_forgotten = row.owner == self._router and row.partition not in held
+        is_forgotten = row.owner == self.router and row.partition not in held
         has_expired = row.lease_seconds is not None and row.lease_seconds <= 0
         return row.owner is None or is_forgotten or (has_expired and row.partition not in held)
 
@@ -358,8 +348,8 @@ class Ownership:
         self, holdings: Sequence[PartitionOwner], peers: Sequence[Peer]
     ) -> float:
         """Return the seconds until another router's next lease expires, or the poll interval."""
-        ends = [peer.seconds_left for peer in peers if peer.id != self._router]
-        ends += [row.lease_seconds or 0 for row in holdings if row.owner != self._router]
+        ends = [peer.seconds_left for peer in peers if peer.id != self.router]
+        ends += [row.lease_seconds or 0 for row in holdings if row.owner != self.router]
         return min([self._poll_seconds, *(end + _SLACK_SECONDS for end in ends if end > 0)])
 
     def _start_release(self, unwanted: Iterable[PartitionId]) -> None:
@@ -374,10 +364,10 @@ class Ownership:
     async def _hand_back(self, unwanted: Iterable[PartitionId]) -> None:
         given = set(unwanted)
         try:
-            await self._holder.release(given)
+            await self.holder.release(given)
             hit(RouterPoint.PARTITIONS_RELEASED)
-            async with self._transaction() as connection:
-                done = await partitions.hand_back(connection, self._router, given)
+            async with self.transaction() as connection:
+                done = await partitions.hand_back(connection, self.router, given)
             hit(RouterPoint.PARTITIONS_HANDED_BACK)
             _log.info("partitions_handed_back", partitions=len(done))
         except TransientError as error:
