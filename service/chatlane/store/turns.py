@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from chatlane.domain.states import Turn
@@ -160,6 +162,8 @@ async def interrupt(connection: Connection, ids: Iterable[UUID]) -> list[tuple[U
     return sorted((row[0], row[1]) for row in rows)
 
 
+_INSERTED: Final = attrgetter("id", "session_id", "agent", "state", "dispatch", "due_in", "rest")
+
 INSERT_TURNS_SQL: Final[LiteralString] = """
 -- turns: new ones; the partial unique index refuses a second live turn of a session
 INSERT INTO turns (id, session_id, agent, state, dispatch, due_at, rest)
@@ -172,21 +176,19 @@ FROM unnest(
 
 async def insert(connection: Connection, turns: Sequence[Turn]) -> None:
     """Write new, unclaimed turns."""
-    rows = [
-        (
-            turn.id,
-            turn.session_id,
-            turn.agent,
-            turn.state,
-            turn.dispatch,
-            turn.due_in,
-            turn.rest,
-        )
-        for turn in turns
-    ]
+    rows = [_INSERTED(turn) for turn in turns]
     if rows:
         await connection.execute(INSERT_TURNS_SQL, *columns(rows, 7))
 
+
+# The fields of `Turn` that a transaction writes back; `source` follows as JSON text.
+_UPDATED: Final = attrgetter(
+    *(
+        field.name
+        for field in fields(Turn)
+        if field.name not in {"session_id", "source", "interrupted_at"}
+    )
+)
 
 UPDATE_TURNS_SQL: Final[LiteralString] = """
 -- turns: state of those locked before
@@ -203,12 +205,11 @@ UPDATE turns SET
                       ELSE turns.claimed_at END,
     ended_at = CASE WHEN new.state IN ('done', 'failed', 'void') THEN clock_timestamp() END
 FROM unnest(
-    $1::uuid[], $2::text[], $3::jsonb[], $4::int[], $5::int[], $6::interval[], $7::text[],
-    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[],
-    $14::text[], $15::text[], $16::int[], $17::bool[], $18::int[],
-    $19::bool[])
-    AS new (id, state, source, attempt, dispatch, due_in, claim_id, worker, token, result_id,
-            outcome, error, agent, cancel, rest, interruptions, is_begun, unbegun, is_asked)
+    $1::uuid[], $2::text[], $3::text[], $4::int[], $5::int[], $6::interval[], $7::text[],
+    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
+    $15::int[], $16::bool[], $17::int[], $18::bool[], $19::jsonb[])
+    AS new (id, agent, state, attempt, dispatch, due_in, claim_id, worker, token, result_id,
+            outcome, error, cancel, rest, interruptions, is_begun, unbegun, is_asked, source)
 WHERE turns.id = new.id
 """
 
@@ -222,24 +223,4 @@ async def update(connection: Connection, turns: Iterable[Turn]) -> None:
 
 def _to_row(turn: Turn) -> tuple[object, ...]:
     source = None if turn.source is None else turn.source.model_dump_json(exclude_none=True)
-    return (
-        turn.id,
-        turn.state,
-        source,
-        turn.attempt,
-        turn.dispatch,
-        turn.due_in,
-        turn.claim_id,
-        turn.worker,
-        turn.token,
-        turn.result_id,
-        turn.outcome,
-        turn.error,
-        turn.agent,
-        turn.cancel,
-        turn.rest,
-        turn.interruptions,
-        turn.is_begun,
-        turn.unbegun,
-        turn.is_asked,
-    )
+    return *_UPDATED(turn), source
