@@ -27,7 +27,7 @@ class Blocker(NamedTuple):
 
 
 SHORTEN_WAIT_SQL: Final[LiteralString] = """
--- blockers: wait less for a lock in this transaction, and say which backend it is
+-- blockers: shorten the lock timeout of this transaction and return its backend
 SELECT pg_backend_pid(), set_config('lock_timeout', $1, true)
 """
 
@@ -40,7 +40,7 @@ async def shorten_wait(connection: Connection, patience: timedelta) -> int:
 
 
 FIND_BLOCKER_SQL: Final[LiteralString] = """
--- blockers: who holds the lock that a backend waits for, and for whose conversation
+-- blockers: the backend that holds the lock another one waits for, and the session of the row
 SELECT blocking.pid, coalesce(activity.application_name, ''),
     (SELECT id FROM sessions WHERE ctid = (
         SELECT format('(%s,%s)', page, tuple)::tid FROM pg_locks

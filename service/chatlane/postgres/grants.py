@@ -121,7 +121,7 @@ async def grant(connection: "PoolConnectionProxy", roles: Roles) -> list[str]:
 
 
 HELD_SQL: Final[LiteralString] = """
--- pg_class: who may do what, by the lists that Postgres keeps; nobody's name stands for everybody
+-- pg_class: the rights of roles from the access lists; an empty name stands for PUBLIC
 SELECT held.object, acl.privilege_type, held.column_name, coalesce(role.rolname, '') AS role
 FROM (
     SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END || relname, NULL, relowner,

@@ -5,7 +5,7 @@ session lock, and prepared statements can be switched off for old versions.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, LiteralString, TypeAlias
@@ -14,7 +14,7 @@ from uuid import UUID
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from chatlane.errors import StoreUnavailableError
+from chatlane.errors import StoreUnavailableError, SupersededError
 from chatlane.postgres.asyncpg_patches import patch_asyncpg
 
 Connection: TypeAlias = PoolConnectionProxy
@@ -48,6 +48,16 @@ def columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
 def count_of(status: str) -> int:
     """Return the number of rows from the status of a statement, such as `DELETE 3`."""
     return int(status.rpartition(" ")[2])
+
+
+def expect_rows(status: str, rows: Sized, table: str) -> None:
+    """Raise unless a statement wrote all of these rows.
+
+    Raises:
+        SupersededError: Another transaction changed some of them first.
+    """
+    if count_of(status) != len(rows):
+        raise SupersededError(table)
 
 
 PROBE_SQL: Final[LiteralString] = """

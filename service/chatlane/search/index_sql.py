@@ -56,14 +56,14 @@ class Unsearchable(NamedTuple):
 
 
 BEGIN_SQL: Final[LiteralString] = """
--- search_progress: a row for sessions that are there and have none
+-- search_progress: insert missing rows of sessions
 INSERT INTO search_progress (session_id)
 SELECT id FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id
 ON CONFLICT DO NOTHING
 """
 
 LOCK_SQL: Final[LiteralString] = """
--- search_progress: those that nobody else works on, if their sessions are there
+-- search_progress: lock the free rows of existing sessions
 SELECT progress.session_id, sessions.agent, sessions.owner, sessions.next_seq - 1, progress.seq,
        progress.removal, progress.removed_seq, progress.marks
 FROM search_progress AS progress JOIN sessions ON sessions.id = progress.session_id
@@ -81,7 +81,7 @@ async def lock(connection: Connection, ids: Iterable[UUID]) -> list[Filling]:
 
 
 START_OVER_SQL: Final[LiteralString] = """
--- searchable: nothing of these sessions any more
+-- searchable: delete all rows of sessions
 DELETE FROM searchable WHERE session_id = ANY($1::uuid[])
 """
 
@@ -92,7 +92,7 @@ async def start_over(connection: Connection, ids: Sequence[UUID]) -> None:
 
 
 NEXT_ROWS_SQL: Final[LiteralString] = """
--- messages: those of sessions that come behind what is searchable
+-- messages: the next unindexed rows of sessions
 SELECT found.session_id, 0::bigint, found.seq, found.content
 FROM unnest($1::uuid[], $2::bigint[]) AS want (session_id, seq)
 CROSS JOIN LATERAL (
@@ -104,7 +104,7 @@ LIMIT $3
 """
 
 NEXT_REMOVED_SQL: Final[LiteralString] = """
--- removed_messages: those of sessions that a summary stands for and that are not searchable yet
+-- removed_messages: the next unindexed rows that a summary replaced
 SELECT found.session_id, found.removal, found.seq, found.content
 FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS want (session_id, removal, seq)
 CROSS JOIN LATERAL (
@@ -123,11 +123,8 @@ async def next_rows(
 ) -> list[Unsearchable]:
     """Return the next unindexed rows of these sessions, in order within each session.
 
-    Args:
-        connection: Connection of the transaction that has locked their progress.
-        sessions: The sessions and their progress.
-        limit: Maximum rows of their transcripts, and of the archive, taken together; fewer rows mean that none remain.
-        max_length: Maximum characters of each row.
+    Returns at most `limit` rows of their transcripts and of the archive each; fewer mean that none
+    remain. Each text is cut to `max_length` characters.
     """
     live = [(session.session_id, session.seq) for session in sessions]
     removed = [(session.session_id, session.removal, session.removed_seq) for session in sessions]
@@ -137,7 +134,7 @@ async def next_rows(
 
 
 INSERT_SQL: Final[LiteralString] = """
--- searchable: rows with what they are found by
+-- searchable: insert rows with their terms
 INSERT INTO searchable (session_id, removal, seq, id, terms)
 SELECT session_id, removal, seq, id, (terms || ' ''=b:' || (id >> 13) || '''')::tsvector
 FROM (
@@ -156,7 +153,7 @@ async def insert(connection: Connection, rows: Sequence[tuple[UUID, int, int, st
 
 
 ADVANCE_SQL: Final[LiteralString] = """
--- search_progress: how far sessions are searchable now, and by which marks
+-- search_progress: write the progress and marks of sessions
 UPDATE search_progress AS progress SET
     seq = new.seq, removal = new.removal, removed_seq = new.removed_seq,
     marks = string_to_array(new.marks, E'\\n')
@@ -192,7 +189,7 @@ class Walked(NamedTuple):
 
 
 WALK_SQL: Final[LiteralString] = """
--- sessions: the next ones, and whether all of them is searchable, oldest first
+-- sessions: the next sessions and whether they are completely indexed, oldest first
 SELECT walked.id, walked.agent, walked.owner,
        walked.next_seq > coalesce(progress.seq, 0) + 1
        OR walked.revision > coalesce(progress.removal, 0)
@@ -205,7 +202,7 @@ SELECT walked.id, walked.agent, walked.owner,
 FROM (
     SELECT id, agent, owner, next_seq, revision FROM sessions WHERE id > $1 ORDER BY id LIMIT $2
 ) AS walked
--- One after the other: whatever the planner thinks of the bound, it is a few hundred.
+-- A nested loop, whatever the planner assumes: the bound is a few hundred rows.
 LEFT JOIN LATERAL (
     SELECT seq, removal, removed_seq, marks FROM search_progress WHERE session_id = walked.id
     LIMIT 1
@@ -224,14 +221,14 @@ async def walk(connection: Connection, after: UUID, limit: int) -> list[Walked]:
 
 
 SET_BACK_SQL: Final[LiteralString] = """
--- search_progress: what comes from here on is looked at again; waits for a round of filling
+-- search_progress: index again from a place on; waits for a running indexer
 INSERT INTO search_progress AS progress (session_id) VALUES ($1)
 ON CONFLICT (session_id) DO UPDATE SET seq = least(progress.seq, $2 - 1)
 """
 
 # A separate statement: it must see the rows that were indexed while the previous one waited.
 FORGET_ROWS_SQL: Final[LiteralString] = """
--- searchable: not these rows any more
+-- searchable: delete rows
 DELETE FROM searchable WHERE session_id = $1 AND removal = 0 AND seq >= $2 AND seq <= $3
 """
 
@@ -251,13 +248,13 @@ async def forget_rows(
 
 
 WAIT_SQL: Final[LiteralString] = """
--- search_progress: of these sessions, once a round of filling is over
+-- search_progress: lock rows of sessions; waits for a running indexer
 SELECT session_id, seq, marks FROM search_progress
 WHERE session_id = ANY($1::uuid[]) ORDER BY session_id FOR NO KEY UPDATE
 """
 
 FORGET_EACH_SQL: Final[LiteralString] = """
--- searchable: not these rows any more
+-- searchable: delete rows
 DELETE FROM searchable WHERE ctid = ANY(ARRAY(
     SELECT found.place FROM unnest($1::uuid[], $2::bigint[]) AS gone (session_id, seq)
     CROSS JOIN LATERAL (
@@ -270,9 +267,8 @@ DELETE FROM searchable WHERE ctid = ANY(ARRAY(
 async def rewrite(connection: Connection, rows: Sequence[tuple[UUID, int, str | None]]) -> None:
     """Index rows by their current text; rows without text leave the index.
 
-    Args:
-        connection: Connection of the transaction that changes the text; it has locked the sessions.
-        rows: (session, place, current text), each row once.
+    `rows` has (session, place, current text), each row once. Call it in the transaction that
+    changes the text, which has locked the sessions.
     """
     sessions = sorted({session_id for session_id, _, _ in rows})
     await connection.execute(BEGIN_SQL, sessions)
@@ -291,12 +287,12 @@ async def rewrite(connection: Connection, rows: Sequence[tuple[UUID, int, str | 
 
 
 LOCK_PROGRESS_SQL: Final[LiteralString] = """
--- search_progress: of sessions that go
+-- search_progress: lock rows of sessions that are deleted
 SELECT FROM search_progress WHERE session_id = ANY($1::uuid[]) ORDER BY session_id FOR UPDATE
 """
 
 FORGET_SESSIONS_SQL: Final[LiteralString] = """
--- searchable: nothing of sessions that go
+-- searchable: delete all rows of sessions that are deleted
 WITH progress AS (DELETE FROM search_progress WHERE session_id = ANY($1::uuid[]))
 DELETE FROM searchable WHERE session_id = ANY($1::uuid[])
 """

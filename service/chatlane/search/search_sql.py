@@ -81,7 +81,7 @@ class SearchReads:
         self._find_owners = find_owners
 
     _SEARCH: Final[LiteralString] = """
-        -- search: rows that match, the best of the newest first
+        -- search: matching rows, best first among the newest
         WITH newest AS MATERIALIZED (
             SELECT session_id, removal, seq, id, terms FROM searchable
             WHERE terms @@ ($1::tsquery && (
@@ -91,7 +91,7 @@ class SearchReads:
                     AS block))
             ORDER BY id DESC LIMIT $3
         ), every AS MATERIALIZED (
-            -- What the newest blocks are full of is not counted any further.
+            -- If the newest blocks have enough matches, no others are read.
             SELECT session_id, removal, seq, id, terms FROM searchable
             WHERE (SELECT count(*) FROM newest) < $3 AND terms @@ $1::tsquery
             ORDER BY id DESC LIMIT $3
@@ -106,7 +106,7 @@ class SearchReads:
         SELECT ranked.rank, ranked.id, ranked.session_id, ranked.removal, ranked.seq, found.role,
                found.author, found.content, found.created_at, sessions.title
         FROM ranked
-        -- What is neither in the transcript nor summed up was taken back, and is not there.
+        -- Rows that are neither in the transcript nor replaced by a summary were rewound.
         CROSS JOIN LATERAL (
             SELECT role, author, left(content, $9) AS content, created_at FROM messages
             WHERE ranked.removal = 0 AND messages.session_id = ranked.session_id

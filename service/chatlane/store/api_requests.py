@@ -26,39 +26,8 @@ if TYPE_CHECKING:
 ReplyT = TypeVar("ReplyT", bound=ApiReply)
 
 
-async def answer_once(  # noqa: PLR0917 # the request comes in three parts
-    connection: Connection,
-    principal: str,
-    request: Envelope,
-    digest: bytes,
-    reply_type: type[ReplyT],
-    decide: Callable[[datetime], Awaitable[ReplyT]],
-) -> ReplyT:
-    """Execute a request and store its reply, or return the stored reply to the same request id.
-
-    Args:
-        connection: Connection of the transaction that makes the change.
-        principal: Sender of the request; request ids are unique for each principal.
-        request: The request.
-        digest: Digest of the request, to detect a different request with the same id.
-        reply_type: The model of the reply.
-        decide: Makes the change, given the time of the request. A reply with an error means
-            that nothing was changed.
-    """
-    at = await begin(connection, principal, request.id, digest)
-    if at is not None:
-        reply = await decide(at)
-        await finish(connection, principal, request, reply)
-        return reply
-    first = await find(connection, principal, request.id, digest)
-    if first is not None:
-        return decode(reply_type, first)
-    error = ApiError(code=ApiErrorCode.CONFLICT, message="another request was made with this id")
-    return reply_type(id=new_envelope_id(), at=datetime.now(UTC), error=error)
-
-
 BEGIN_SQL: Final[LiteralString] = """
--- api_requests: the first of its id, or nothing
+-- api_requests: insert a new request; no row for a known one
 INSERT INTO api_requests (principal, id, digest) VALUES ($1, $2, $3)
 ON CONFLICT DO NOTHING RETURNING at
 """
@@ -73,21 +42,42 @@ async def begin(
 
 
 FIND_SQL: Final[LiteralString] = """
--- api_requests: what one was answered, if it asked for the same
+-- api_requests: the stored reply to the same request
 SELECT reply FROM api_requests WHERE principal = $1 AND id = $2 AND digest = $3
 """
 
 
-async def find(
-    connection: Connection, principal: str, request_id: str, digest: bytes
-) -> bytes | None:
-    """Return the stored reply to a request; None if a different request had its id."""
-    reply: bytes | None = await connection.fetchval(FIND_SQL, principal, request_id, digest)
-    return reply
+async def answer_once(  # noqa: PLR0917 # the request comes in three parts
+    connection: Connection,
+    principal: str,
+    request: Envelope,
+    digest: bytes,
+    reply_type: type[ReplyT],
+    decide: Callable[[datetime], Awaitable[ReplyT]],
+) -> ReplyT:
+    """Execute a request and store its reply, or return the stored reply to the same request id.
+
+    Args:
+        principal: Sender of the request; request ids are unique for each principal.
+        digest: Digest of the request, to detect a different request with the same id.
+        reply_type: The model of the reply.
+        decide: Makes the change, given the time of the request. A reply with an error means
+            that nothing was changed.
+    """
+    at = await begin(connection, principal, request.id, digest)
+    if at is not None:
+        reply = await decide(at)
+        await finish(connection, principal, request, reply)
+        return reply
+    first: bytes | None = await connection.fetchval(FIND_SQL, principal, request.id, digest)
+    if first is not None:
+        return decode(reply_type, first)
+    error = ApiError(code=ApiErrorCode.CONFLICT, message="another request was made with this id")
+    return reply_type(id=new_envelope_id(), at=datetime.now(UTC), error=error)
 
 
 FINISH_SQL: Final[LiteralString] = """
--- api_requests: the answer, in the transaction of what it answers
+-- api_requests: write the reply in the transaction of the change
 UPDATE api_requests SET reply = $3 WHERE principal = $1 AND id = $2
 """
 
@@ -110,7 +100,7 @@ async def finish(
 
 
 PRUNE_SQL: Final[LiteralString] = """
--- api_requests: away with some of those that nobody repeats any more, the oldest first
+-- api_requests: delete old requests, oldest first
 DELETE FROM api_requests WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM api_requests
     WHERE at < (SELECT clock_timestamp() - $1::interval) ORDER BY at LIMIT $2))

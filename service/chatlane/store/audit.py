@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SAME_LOOK: Final = timedelta(minutes=1)
 
 WRITE_SQL: Final[LiteralString] = """
--- audit: one line
+-- audit: insert a line
 INSERT INTO audit (action, session_id, detail, actor, outcome)
 VALUES ($1, $2, $3::jsonb, $4, $5)
 """
@@ -38,9 +38,7 @@ async def write(
     """Write an audit line.
 
     Args:
-        connection: Connection of the transaction that makes the change.
         action: Name of the action.
-        session_id: The affected session, if there is one.
         detail: Additional ids and numbers, never message text.
         actor: `nats:` with a principal, or `os:` with a user; None for the service.
         outcome: `done`, or the reason of a failure.
@@ -50,7 +48,7 @@ async def write(
 
 
 READ_SQL: Final[LiteralString] = """
--- audit: that somebody looked, unless the same was noted a moment ago
+-- audit: insert a line about a read, unless the same read was recorded recently
 INSERT INTO audit (action, session_id, detail, actor, outcome)
 SELECT $1::text, $2::uuid, '{}', $3::text, $4::text
 WHERE NOT EXISTS (
@@ -75,7 +73,7 @@ class ReadNotes:
 
 
 EXPIRE_SQL: Final[LiteralString] = """
--- audit: away with the oldest lines
+-- audit: delete the oldest lines
 DELETE FROM audit WHERE id = ANY(ARRAY(
     SELECT id FROM audit WHERE at < (SELECT clock_timestamp() - $1::interval)
     ORDER BY at LIMIT $2))

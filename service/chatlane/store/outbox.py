@@ -56,15 +56,15 @@ class Backlog:
 
 
 INSERT_OUTBOX_SQL: Final[LiteralString] = """
--- outbox: new rows in the order given, and away with published ones
+-- outbox: insert rows in the given order, and delete published ones
 WITH published AS (
     DELETE FROM outbox WHERE id = ANY($7::bigint[])
 ), added AS (
     INSERT INTO outbox (session_id, stream, router, subject, message_id, payload)
     SELECT new.session_id, new.stream,
            CASE WHEN new.stream = ANY($9::text[]) OR EXISTS (
-               -- An older row that somebody else publishes, or that we may have lost sight
-               -- of: the sweep publishes the new one after it.
+               -- An older row of another router, or one that this relay is not sure of: the
+               -- sweep publishes the new row after it.
                SELECT FROM outbox AS older
                WHERE older.session_id = new.session_id AND older.stream = new.stream
                  AND new.stream IN ('ROUTED', 'OUTBOUND')
@@ -126,12 +126,12 @@ async def insert(
 
 
 LEAVE_OUTBOX_SQL: Final[LiteralString] = """
--- outbox: one row for whichever router sweeps next
+-- outbox: insert a row for the next sweep of any router
 INSERT INTO outbox (session_id, stream, subject, message_id, payload)
 VALUES ($1, $2, $3, $4, $5) RETURNING id
 """
 IN_LINE_SQL: Final[LiteralString] = """
--- outbox: is something of a session still to be published on a stream
+-- outbox: whether a session has unpublished messages for a stream
 SELECT EXISTS (SELECT FROM outbox WHERE session_id = $1 AND stream = $2)
 """
 
@@ -143,7 +143,7 @@ async def is_in_line(connection: Connection, session_id: UUID, stream: str) -> b
 
 
 EXISTS_SQL: Final[LiteralString] = """
--- outbox: is a row still to be published, or to be deleted
+-- outbox: whether a row still exists
 SELECT EXISTS (SELECT FROM outbox WHERE id = $1)
 """
 
@@ -160,7 +160,7 @@ async def exists(connection: Connection, row_id: int) -> bool:
 
 
 DELETE_OUTBOX_SQL: Final[LiteralString] = """
--- outbox: away with published rows
+-- outbox: delete published rows
 DELETE FROM outbox WHERE id = ANY($1::bigint[])
 """
 
@@ -178,7 +178,7 @@ SELECT pg_try_advisory_xact_lock($1)
 """
 
 ADOPT_OUTBOX_SQL: Final[LiteralString] = """
--- outbox: take rows without a live router, oldest first
+-- outbox: adopt rows without a live router, oldest first
 WITH RECURSIVE owner (router) AS (
     -- One index probe for each router that has rows, however many rows there are.
     (SELECT router FROM outbox WHERE router IS NOT NULL ORDER BY router LIMIT 1)
@@ -191,8 +191,8 @@ WITH RECURSIVE owner (router) AS (
     FROM owner LEFT JOIN routers ON routers.id = owner.router
     WHERE owner.router <> $1
 ), orphan AS (
-    -- For each stream the oldest of all candidates: its rows may be many, and then those of
-    -- another stream would never be reached.
+    -- The oldest candidates of each stream: otherwise many rows of one stream would keep those
+    -- of another from adoption.
     SELECT candidate.id FROM unnest($3::text[]) AS wanted (stream) CROSS JOIN LATERAL (
         (SELECT outbox.id FROM outbox
          WHERE router IS NULL AND outbox.stream = wanted.stream AND NOT EXISTS (
@@ -202,7 +202,7 @@ WITH RECURSIVE owner (router) AS (
          ORDER BY outbox.id LIMIT $2)
         UNION ALL
         -- Ordered by router as well, and with a range for an equality: only the index on both
-        -- gives that order, where the primary key would have to read everybody's rows.
+        -- gives that order, where the primary key would read the rows of all routers.
         SELECT orphaned.id FROM other CROSS JOIN LATERAL (
             SELECT outbox.id FROM outbox
             WHERE outbox.router BETWEEN other.router AND other.router
@@ -261,7 +261,7 @@ def _from_row(row: Record) -> OutboxRow:
 
 
 REREAD_OUTBOX_SQL: Final[LiteralString] = """
--- outbox: which rows a relay that was away still has to publish
+-- outbox: the rows that a relay still has to publish after an interruption
 SELECT id FROM outbox WHERE id = ANY($2::bigint[]) AND router = $1
 """
 
@@ -272,7 +272,7 @@ async def reread(connection: Connection, router_id: UUID, ids: Iterable[int]) ->
 
 
 COUNT_LEFT_SQL: Final[LiteralString] = """
--- outbox: how many rows wait for the sweep, of each of some streams, as far as they are counted
+-- outbox: count the rows of streams that wait for the sweep, up to a limit
 SELECT wanted.stream, (
     SELECT count(*) FROM (
         SELECT FROM outbox WHERE router IS NULL AND outbox.stream = wanted.stream
@@ -288,7 +288,7 @@ async def count_left(connection: Connection, streams: Iterable[str], limit: int)
 
 
 BACKLOG_SQL: Final[LiteralString] = """
--- outbox: how much waits to be published, and since when
+-- outbox: number and age of unpublished rows
 SELECT (SELECT count(*) FROM outbox), (SELECT created_at FROM outbox ORDER BY id LIMIT 1)
 """
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Connection
 
 NOTE_SQL: Final[LiteralString] = """
--- routed_changes: messages whose rows say something else now
+-- routed_changes: record changed messages
 INSERT INTO routed_changes (message_id, session_id)
 SELECT * FROM unnest($1::uuid[], $2::uuid[]) AS new (message_id, session_id)
 ORDER BY message_id
@@ -30,7 +30,7 @@ async def note(connection: Connection, changes: Sequence[RoutedChange]) -> None:
 
 
 PENDING_SQL: Final[LiteralString] = """
--- routed_changes: the sessions of the changes that were noted first
+-- routed_changes: the sessions of the oldest changes
 SELECT session_id FROM routed_changes ORDER BY noted_at LIMIT $1
 """
 
@@ -41,14 +41,14 @@ async def pending(connection: Connection, limit: int) -> list[UUID]:
 
 
 UNANSWERED_SQL: Final[LiteralString] = """
--- routed_changes: routed messages without an answer from the first changed one of a session on
+-- routed_changes: unanswered routed messages of a session from the first changed one on
 WITH changed AS (
     SELECT message_id FROM routed_changes WHERE session_id = $1
 ), first AS (
     SELECT min(seq) AS seq FROM messages JOIN changed ON messages.id = changed.message_id
     WHERE session_id = $1
 ), talk AS (
-    -- Answers come in the order of the questions: what is before the last answered one is over.
+    -- Answers come in the order of the messages: all before the last answered one are done.
     SELECT coalesce((
         SELECT question.seq FROM messages AS answer
         JOIN messages AS question ON question.id = answer.reply_to
@@ -97,7 +97,7 @@ async def unanswered(connection: Connection, session_id: UUID, limit: int) -> li
 
 
 SETTLE_SQL: Final[LiteralString] = """
--- routed_changes: the stream says what the rows of a session say
+-- routed_changes: delete the changes of a session that the stream reflects
 DELETE FROM routed_changes WHERE session_id = $1
 """
 

@@ -14,11 +14,10 @@ from chatlane.domain.addressing.aliases import (
     are_handed_over,
     person_lookups,
 )
-from chatlane.errors import SupersededError
-from chatlane.postgres.pool import columns, count_of
+from chatlane.postgres.pool import columns, expect_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from asyncpg import Record
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Connection
 
 FIND_GROUPS_SQL: Final[LiteralString] = """
--- aliases: everything known of the persons, on all accounts, and chats that a batch names
+-- aliases: all rows of the persons (on all accounts) and chats that a batch names
 WITH want AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
         AS want (platform, account, kind, alias)
@@ -67,10 +66,7 @@ async def read_book(
 ) -> AliasBook:
     """Return the stored aliases of the persons and chats of events.
 
-    Args:
-        connection: Connection to the database.
-        wanted: The result of `lookups` for all events.
-        addresses: Addresses of the events.
+    `wanted` is the result of `lookups` for all of these addresses.
     """
     known = await find_groups(connection, wanted) if wanted else []
     if handed_over := are_handed_over(known):
@@ -93,7 +89,7 @@ def _from_row(row: Record) -> AliasRow:
 
 
 SPLIT_CHAT_SQL: Final[LiteralString] = """
--- aliases: a chat that is no other one's new id after all
+-- aliases: make a chat its own canonical id
 UPDATE aliases SET canonical = alias, was_canonical = false, revision = revision + 1
 WHERE platform = $1 AND account = $2 AND kind = 'chat' AND alias = $3 AND canonical <> alias
 """
@@ -102,18 +98,14 @@ WHERE platform = $1 AND account = $2 AND kind = 'chat' AND alias = $3 AND canoni
 async def split_chat(connection: Connection, platform: str, account: str, alias: str) -> bool:
     """Make a chat its own canonical id again; returns False if it resolved to no other id.
 
-    Args:
-        connection: Connection of a transaction.
-        platform: Platform of the chat.
-        account: Account name on the platform.
-        alias: Newer id of the chat, in the form of `chat_alias`.
+    `alias` is the newer id of the chat, in the form of `chat_alias`.
     """
     status = await connection.execute(SPLIT_CHAT_SQL, platform, account, alias)
     return status.endswith(" 1")
 
 
 INSERT_ALIASES_SQL: Final[LiteralString] = """
--- aliases: ids seen for the first time; a conflict means that another router saw them first
+-- aliases: insert new ids; a conflict means that another router was first
 INSERT INTO aliases (
     platform, account, kind, alias, canonical, first_seen_at, partner, was_canonical, held_since,
     taken_from)
@@ -124,7 +116,7 @@ ON CONFLICT DO NOTHING
 """
 
 UPDATE_ALIASES_SQL: Final[LiteralString] = """
--- aliases: rows that still are what was read
+-- aliases: update rows that have not changed since they were read
 UPDATE aliases SET
     canonical = new.canonical, first_seen_at = new.first_seen_at, partner = new.partner,
     was_canonical = new.was_canonical, held_since = new.held_since,
@@ -142,12 +134,12 @@ WHERE aliases.platform = new.platform AND aliases.account = new.account
 
 
 MERGE_FORMER_SQL: Final[LiteralString] = """
--- former_ids: times of an identity that turned out to be another one's
+-- former_ids: move the spans of one identity to another
 UPDATE former_ids SET identity = $4 WHERE platform = $1 AND account = $2 AND identity = $3
 """
 
 INSERT_FORMER_SQL: Final[LiteralString] = """
--- former_ids: times in which ids belonged to people, and which are over
+-- former_ids: insert spans in which ids belonged to people
 INSERT INTO former_ids (platform, account, form, identity, since, until)
 SELECT platform, account, form, identity, coalesce(since, '-infinity'), until
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[])
@@ -165,19 +157,14 @@ async def write(connection: Connection, changes: Changes) -> None:
         status = await connection.execute(
             INSERT_ALIASES_SQL, *columns((row[:10] for row in changes.inserted), 10)
         )
-        _expect(status, changes.inserted)
+        expect_rows(status, changes.inserted, "aliases")
     if changes.updated:
         rows = [(*row[:10], before.canonical, before.partner) for before, row in changes.updated]
         status = await connection.execute(UPDATE_ALIASES_SQL, *columns(rows, 12))
-        _expect(status, rows)
+        expect_rows(status, rows, "aliases")
     for merge in changes.merges:
         await connection.execute(
             MERGE_FORMER_SQL, merge.platform, merge.account, merge.newer, merge.older
         )
     if changes.former:
         await connection.execute(INSERT_FORMER_SQL, *columns(changes.former, 6))
-
-
-def _expect(status: str, rows: Sequence[object]) -> None:
-    if count_of(status) != len(rows):
-        raise SupersededError("aliases")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Connection
 
 PROBE_SEEN_SQL: Final[LiteralString] = """
--- seen: which digests of a batch are known, on any live day
+-- seen: the known digests of a batch, in all partitions
 SELECT digest, arrival FROM seen WHERE digest = ANY($1::bytea[])
 """
 
@@ -38,7 +38,7 @@ async def probe(connection: Connection, digests: Iterable[bytes]) -> Marks:
 
 
 FIND_KEYS_SQL: Final[LiteralString] = """
--- seen: the conversations that marked messages went to
+-- seen: the session keys of marked messages
 SELECT seen.digest, sessions.session_key
 FROM seen JOIN sessions ON sessions.id = seen.session_id
 WHERE seen.digest = ANY($1::bytea[])
@@ -52,7 +52,7 @@ async def find_keys(connection: Connection, digests: Iterable[bytes]) -> dict[by
 
 
 INSERT_SEEN_SQL: Final[LiteralString] = """
--- seen: marks of a batch, in the day it is committed; a conflict means that somebody was faster
+-- seen: insert marks for today; a conflict means that another transaction was first
 INSERT INTO seen (digest, day, session_id, arrival)
 SELECT digest, (clock_timestamp() AT TIME ZONE 'UTC')::date, session_id, arrival
 FROM unnest($1::bytea[], $2::uuid[], $3::bigint[]) AS new (digest, session_id, arrival)
@@ -90,7 +90,7 @@ async def insert_new(connection: Connection, rows: Sequence[SeenRow]) -> int:
 
 
 RESUME_SEEN_SQL: Final[LiteralString] = """
--- seen: messages whose edits came first lead to their sessions now
+-- seen: give marks of early edits their sessions
 UPDATE seen SET session_id = new.session_id, arrival = new.arrival
 FROM unnest($1::bytea[], $2::uuid[], $3::bigint[]) AS new (digest, session_id, arrival)
 WHERE seen.digest = new.digest AND seen.arrival = -1
@@ -104,7 +104,7 @@ async def resume(connection: Connection, rows: Sequence[SeenRow]) -> None:
 
 
 CREATE_SEEN_DAYS_SQL: Final[LiteralString] = """
--- seen: partitions from yesterday until some days ahead
+-- seen: create partitions from yesterday until some days ahead
 SELECT create_seen_days(today - 1, today + $1::int)
 FROM (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS today) AS clock
 """
@@ -124,7 +124,7 @@ async def create_partitions(connection: Connection, ahead: timedelta) -> int:
 
 
 DROP_SEEN_DAY_SQL: Final[LiteralString] = """
--- seen: away with the oldest partition, if it is old enough
+-- seen: drop the oldest partition if it is old enough
 SELECT drop_seen_day(((clock_timestamp() - $1::interval) AT TIME ZONE 'UTC')::date)
 """
 

@@ -103,15 +103,11 @@ async def find_by_names(connection: Connection, names: Iterable[Name]) -> dict[N
 
 
 async def hand_over(
-    connection: Connection,
-    person: Person,
-    at: datetime,
-    accounts: Iterable[str] | None = None,
+    connection: Connection, person: Person, at: datetime, accounts: Iterable[str] | None = None
 ) -> Identity | None:
     """Assign an id to a new identity and return it; None if it is the id of no person.
 
     Args:
-        connection: Connection of a transaction.
         person: The person, named by the id that changed hands.
         at: When the id changed hands, by the clock of the log.
         accounts: Accounts of the platform. The id changes hands on all of them, and on every
@@ -133,32 +129,19 @@ async def hand_over(
 
 
 async def split(
-    connection: Connection,
-    person: Person,
-    at: datetime,
-    accounts: Iterable[str] | None = None,
+    connection: Connection, person: Person, at: datetime, accounts: Iterable[str] | None = None
 ) -> Identity | None:
     """Move an id out of the identity it was merged into, and return its own identity.
 
-    Returns None if there is nothing to split: the id names its identity, or is its only id.
-
-    Args:
-        connection: Connection of a transaction.
-        person: The person, named by the id.
-        at: When the identities became separate, by the clock of the log.
-        accounts: As for `hand_over`.
-
-    Raises:
-        SupersededError: A router changed the id at the same time; try again.
+    Returns None if there is nothing to split: the id names its identity, or is its only id. The
+    arguments and errors are those of `hand_over`.
     """
     alias = alias_of(person)
     if alias is None:
         return None
     book = AliasBook(await aliases.find_groups(connection, [alias]))
-    split_rows = [
-        book.split(alias_id, at) for alias_id in sorted(_everywhere(book, alias, accounts))
-    ]
-    if not any(split_rows):
+    were_split = [book.split(id_, at) for id_ in sorted(_everywhere(book, alias, accounts))]
+    if not any(were_split):
         return None
     await aliases.write(connection, book.changes())
     return await find(connection, person)
@@ -186,7 +169,7 @@ async def are_one_person(connection: Connection, owner: str, other: str) -> bool
 
 
 HANDED_ON_SQL: Final[LiteralString] = """
--- former_ids: whether somebody else had one of these ids at a time
+-- former_ids: whether one of these ids has changed hands since a time
 SELECT EXISTS (
     SELECT FROM unnest($1::text[], $2::text[], $3::text[]) AS want (platform, account, form)
     JOIN former_ids USING (platform, account, form) WHERE until > $4)
@@ -213,7 +196,7 @@ async def has_former_ids(connection: Connection) -> bool:
 
 
 FIND_HANDED_ON_SQL: Final[LiteralString] = """
--- former_ids: which ids somebody else had at some time
+-- former_ids: which of these ids have ever changed hands
 SELECT DISTINCT platform, account, form
 FROM unnest($1::text[], $2::text[], $3::text[]) AS want (platform, account, form)
 JOIN former_ids USING (platform, account, form)

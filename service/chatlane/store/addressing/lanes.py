@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from chatlane.domain.states import Lane
-from chatlane.errors import SupersededError
-from chatlane.postgres.pool import columns, count_of
+from chatlane.postgres.pool import columns, expect_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FIND_LANES_SQL: Final[LiteralString] = """
--- lanes: those that exist among the session keys of a batch
+-- lanes: the existing lanes of a batch
 SELECT session_key, session_id FROM lanes WHERE session_key = ANY($1::text[])
 """
 
@@ -34,7 +33,7 @@ async def find(connection: Connection, keys: Iterable[str]) -> dict[str, Lane]:
 
 
 FIND_KEYS_SQL: Final[LiteralString] = """
--- lanes: which lead to a session
+-- lanes: the keys of the lanes that point to a session
 SELECT session_key FROM lanes WHERE session_id = $1
 """
 
@@ -45,7 +44,7 @@ async def find_keys_of(connection: Connection, session_id: UUID) -> set[str]:
 
 
 RESOLVE_LANE_SQL: Final[LiteralString] = """
--- lanes: the one of a key, or of a key of another grammar
+-- lanes: the lane of a current or old key
 SELECT session_key, session_id FROM lanes WHERE session_key = coalesce(
     (SELECT session_key FROM lane_aliases WHERE alias = $1), $1)
 """
@@ -58,7 +57,7 @@ async def find_by_any_key(connection: Connection, key: str) -> Lane | None:
 
 
 NOTE_BUSY_SQL: Final[LiteralString] = """
--- lanes: which of these are to be told that a worker has their turn; once in 30 s each
+-- lanes: mark the lanes that get a notice about a running turn, at most once in 30 s each
 UPDATE lanes SET noted_at = clock_timestamp()
 FROM unnest($1::text[], $2::uuid[]) AS want (session_key, turn_id)
 WHERE lanes.session_key = want.session_key
@@ -75,7 +74,7 @@ async def note_busy(connection: Connection, wanted: Sequence[tuple[str, UUID]]) 
 
 
 INSERT_LANES_SQL: Final[LiteralString] = """
--- lanes: bind new keys; a key that exists by now belongs to somebody who was faster
+-- lanes: insert new lanes; a conflict means that another transaction was first
 INSERT INTO lanes (session_key, session_id)
 SELECT session_key, session_id FROM unnest($1::text[], $2::uuid[]) AS new (session_key, session_id)
 ORDER BY session_key
@@ -83,7 +82,7 @@ ON CONFLICT (session_key) DO NOTHING
 """
 
 REBIND_LANES_SQL: Final[LiteralString] = """
--- lanes: lead to another session, if they still lead to the one that was read
+-- lanes: point lanes to other sessions, if they have not changed since they were read
 UPDATE lanes SET session_id = new.session_id
 FROM unnest($1::text[], $2::uuid[], $3::uuid[]) AS new (session_key, session_id, bound_to)
 WHERE lanes.session_key = new.session_key AND lanes.session_id = new.bound_to
@@ -103,20 +102,10 @@ async def write(connection: Connection, lanes: Iterable[Lane]) -> None:
     new = [lane for lane in changed if lane.bound_to is None]
     moved = [lane for lane in changed if lane.bound_to is not None]
     if new:
-        status = await connection.execute(
-            INSERT_LANES_SQL, [lane.session_key for lane in new], [lane.session_id for lane in new]
-        )
-        _expect(status, new)
+        rows = columns(((lane.session_key, lane.session_id) for lane in new), 2)
+        status = await connection.execute(INSERT_LANES_SQL, *rows)
+        expect_rows(status, new, "lanes")
     if moved:
-        status = await connection.execute(
-            REBIND_LANES_SQL,
-            [lane.session_key for lane in moved],
-            [lane.session_id for lane in moved],
-            [lane.bound_to for lane in moved],
-        )
-        _expect(status, moved)
-
-
-def _expect(status: str, lanes: Sequence[Lane]) -> None:
-    if count_of(status) != len(lanes):
-        raise SupersededError("lanes")
+        rows = columns(((lane.session_key, lane.session_id, lane.bound_to) for lane in moved), 3)
+        status = await connection.execute(REBIND_LANES_SQL, *rows)
+        expect_rows(status, moved, "lanes")

@@ -23,12 +23,12 @@ class LaneRow(NamedTuple):
 
 
 FIND_SESSIONS_OF_CHATS_SQL: Final[LiteralString] = """
--- moves: every session whose key, or that of whose lane, starts with one of these prefixes:
--- threads and people included, and of those that have ended whatever may still be answered
+-- lanes, sessions: the sessions of chats, by the prefixes of their keys: threads and people
+-- included, and ended sessions only if they can still get an answer
 SELECT lanes.session_key, lanes.session_id
 FROM unnest($1::text[]) AS want (prefix)
 JOIN lanes ON lanes.session_key = want.prefix
-    -- ";" is the character after ":", so this is the range of all keys that go on after one
+    -- ";" is the character after ":", so this is the range of all keys with the prefix and a colon
     OR (lanes.session_key > want.prefix || ':' AND lanes.session_key < want.prefix || ';')
 UNION
 SELECT its.session_key, its.id
@@ -42,18 +42,16 @@ WHERE its.ended_at IS NULL OR its.active_turn IS NOT NULL OR its.ended_at > $2
 async def sessions_of_chats(
     connection: Connection, prefixes: Iterable[str], ended_since: datetime
 ) -> list[LaneRow]:
-    """Return the sessions of chats, given the part of the key up to the chat.
+    """Return the sessions of chats, given the part of their keys up to the chat.
 
-    Args:
-        prefixes: Prefixes of session keys.
-        ended_since: Sessions that ended earlier and have no turn are omitted.
+    Omits sessions without a turn that ended before `ended_since`.
     """
     rows = await connection.fetch(FIND_SESSIONS_OF_CHATS_SQL, list(prefixes), ended_since)
     return [LaneRow(*row.values()) for row in rows]
 
 
 RENAME_LANE_SQL: Final[LiteralString] = """
--- moves: a lane, its session and what waits there under the older key
+-- lanes: move a lane, its session and its pending messages to the older key
 WITH line AS (
     UPDATE waiting SET session_key = $2 WHERE session_id = $3 AND session_key = $1
 ), old_keys AS (
@@ -81,7 +79,7 @@ def _expect_one(status: str) -> None:
 
 
 MOVE_WAITING_SQL: Final[LiteralString] = """
--- moves: what waits in one session to the end of another one's line
+-- waiting: append the pending messages of one session to those of another
 WITH moved AS (
     DELETE FROM waiting WHERE session_id = $1 RETURNING *
 )
@@ -110,7 +108,7 @@ async def move_waiting(
 
 
 DELETE_LANE_SQL: Final[LiteralString] = """
--- moves: a lane that was made under the newer id and is not needed
+-- lanes: delete a lane that was created under the newer id
 WITH old_keys AS (
     UPDATE lane_aliases SET session_key = $2 WHERE session_key = $1
 )
@@ -132,7 +130,7 @@ async def delete_lane(connection: Connection, lane: LaneRow, home: LaneRow) -> N
 
 
 READDRESS_SQL: Final[LiteralString] = """
--- moves: answers that are still to come go to the chat's new id
+-- messages: send answers that are still to come to the new id of the chat
 WITH line AS (
     UPDATE waiting SET source = jsonb_set(source, '{chat,id}', to_jsonb($3::text))
     WHERE session_id = ANY($1::uuid[]) AND source #>> '{chat,id}' = ANY($2::text[])

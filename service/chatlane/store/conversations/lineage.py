@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Connection
 
 FIND_TIPS_SQL: Final[LiteralString] = """
--- sessions: where conversations go on that ended because they were compacted
+-- sessions: the sessions in which compacted conversations continue
 WITH RECURSIVE chain (start, id, owner, has_ended, hops) AS (
     SELECT id, id, owner, ended_at IS NOT NULL, 0 FROM sessions WHERE id = ANY($1::uuid[])
     UNION ALL
@@ -25,12 +25,12 @@ WITH RECURSIVE chain (start, id, owner, has_ended, hops) AS (
         WHERE child.parent_id = chain.id AND child.link_kind = 'compression'
           -- A link to another person's session is damaged, and not followed.
           AND (chain.owner IS NULL OR child.owner = chain.owner)
-        -- Two that were made of one: the one that went on, then the one that is open.
+        -- Of two children the one that was compacted again, then the open one.
         ORDER BY child.end_reason IS NOT DISTINCT FROM 'compression' DESC,
                  child.ended_at IS NULL DESC, child.id DESC
         LIMIT 1
     ) AS heir
-    -- The bound also ends a walk in a circle.
+    -- The bound also ends a cycle.
     WHERE chain.has_ended AND chain.hops < $2
 )
 SELECT DISTINCT ON (start) start, id FROM chain ORDER BY start, hops DESC
@@ -59,7 +59,7 @@ async def find_last_row(connection: Connection, session_id: UUID, through_seq: i
 
 
 INSERT_BRANCH_SQL: Final[LiteralString] = """
--- messages → sessions: a branch with the rows of its parent, and with what its users chose
+-- messages → sessions: insert a branch with the rows and settings of its parent
 WITH copied AS (
     -- A routed message is one row only, so a copy has neither its id nor its answer's; and the
     -- turn that runs on the parent is not one of the branch.

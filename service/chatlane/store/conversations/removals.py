@@ -15,15 +15,14 @@ if TYPE_CHECKING:
 
 
 REMOVE_SQL: Final[LiteralString] = """
--- sessions: away with some, and with all that was said in them
--- Marks in `seen` stay, so that a message that comes again does not run. Dead letters go by
--- their age.
+-- sessions: delete sessions with their transcripts
+-- Marks in `seen` stay, so that a repeated message does not run. Dead letters expire by age.
 WITH live AS (
     DELETE FROM messages WHERE session_id = ANY($1::uuid[]) RETURNING turn_id
 ), archived AS (
     DELETE FROM removed_messages WHERE session_id = ANY($1::uuid[]) RETURNING turn_id
 ), of_turns AS (
-    -- Found by their messages: an index on their session would be one more for every turn.
+    -- Found by their messages: an index on the session would cost every turn a write.
     DELETE FROM turns
     USING (SELECT turn_id FROM live UNION SELECT turn_id FROM archived
            UNION SELECT active_turn FROM sessions WHERE id = ANY($1::uuid[])) AS had
@@ -37,7 +36,7 @@ WITH live AS (
 ), holds AS (
     DELETE FROM session_holds WHERE session_id = ANY($1::uuid[])
 ), led AS (
-    -- Whoever has read one meets its compare-and-set, and starts again.
+    -- The compare-and-set of a transaction that has read one fails, and it starts again.
     DELETE FROM lanes WHERE session_id = ANY($1::uuid[])
 )
 DELETE FROM sessions WHERE id = ANY($1::uuid[])
@@ -62,8 +61,8 @@ class Candidate(NamedTuple):
 
 
 OF_ORIGIN_SQL: Final[LiteralString] = """
--- removals: the newest sessions that a kind of caller opened, below an id; none that a chat
--- was led to, for what was said there is the chat's
+-- sessions: the newest sessions of an origin below an id, except those that a lane of a chat
+-- points to
 SELECT id, next_seq - 1 FROM sessions
 WHERE origin = $1 AND origin <> 'chat' AND id < $2
   AND ($3::text[] IS NULL OR owner = ANY($3))
@@ -88,7 +87,7 @@ async def of_origin(
 
 
 OPEN_SQL: Final[LiteralString] = """
--- removals: the oldest sessions that have not ended, above an id
+-- sessions: the oldest open sessions between two ids
 SELECT id FROM sessions WHERE ended_at IS NULL AND id > $1 AND id < $2 ORDER BY id LIMIT $3
 """
 
@@ -99,7 +98,7 @@ async def find_open(connection: Connection, *, above: UUID, below: UUID, limit: 
 
 
 FORGOTTEN_SQL: Final[LiteralString] = """
--- sessions: which of those locked before are quiet since a time, and nothing keeps them
+-- sessions: locked sessions without activity since a time and without a reason to keep them
 SELECT id FROM sessions
 WHERE id = ANY($1::uuid[]) AND ended_at IS NULL AND suspended_at IS NULL AND active_turn IS NULL
   AND coalesce(last_activity_at, started_at) < $2

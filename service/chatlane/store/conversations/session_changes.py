@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Connection
 
 FIND_CONFIG_SQL: Final[LiteralString] = """
--- session_changes: what a locked session is configured with
+-- sessions: the config of a locked session
 SELECT config FROM sessions WHERE id = $1
 """
 
@@ -39,7 +39,7 @@ async def find_config(connection: Connection, session_id: UUID) -> dict[str, Jso
 
 
 UPDATE_PREFERENCES_SQL: Final[LiteralString] = """
--- session_changes: what its users choose; none stays as it is unless it is cleared
+-- sessions: set or clear the settings; NULL keeps a setting
 UPDATE sessions SET
     cwd = CASE WHEN 'cwd' = ANY($5::text[]) THEN NULL ELSE coalesce($2, cwd) END,
     model = CASE WHEN 'model' = ANY($5::text[]) THEN NULL ELSE coalesce($3, model) END,
@@ -62,7 +62,7 @@ async def update_preferences(
 
 
 DESCRIBE_SQL: Final[LiteralString] = """
--- session_changes: what a session that somebody asked for begins with
+-- sessions: origin and settings of a session that a request opened
 UPDATE sessions SET origin = $2, cwd = $3, model = $4, config = $5::jsonb WHERE id = $1
 """
 
@@ -80,17 +80,12 @@ async def describe(
     await connection.execute(DESCRIBE_SQL, session_id, origin, cwd, model, config)
 
 
-SET_TITLE_SQL: Final[LiteralString] = (
-    """
--- session_changes: a title that no other session of the same owner has
+SET_TITLE_SQL: Final[LiteralString] = f"""
+-- sessions: set a title that no other session of the owner has
 UPDATE sessions SET title = $2, title_scope = CASE WHEN $2::text IS NULL THEN NULL ELSE $3 END
 WHERE id = $1 AND NOT EXISTS (
-    SELECT FROM sessions
-    WHERE """
-    + TITLE_KEY
-    + """ = $4 AND title_scope = $3 AND id <> $1)
-"""
-)
+    SELECT FROM sessions WHERE {TITLE_KEY} = $4 AND title_scope = $3 AND id <> $1)
+"""  # noqa: S608 - a constant
 
 
 async def set_title(connection: Connection, session: Session, title: str) -> bool:
@@ -110,12 +105,12 @@ async def set_title(connection: Connection, session: Session, title: str) -> boo
 
 
 CLEAR_TITLES_SQL: Final[LiteralString] = """
--- session_changes: without a title for now, so that another session may get it
+-- sessions: clear titles first, so that another session can take them
 UPDATE sessions SET title = NULL, title_scope = NULL WHERE id = ANY($1::uuid[])
 """
 
 WRITE_TITLES_SQL: Final[LiteralString] = """
--- session_changes: titles of sessions locked before
+-- sessions: write the titles of locked sessions
 UPDATE sessions SET title = new.title, title_scope = new.scope
 FROM unnest($1::uuid[], $2::text[], $3::text[]) AS new (id, title, scope)
 WHERE sessions.id = new.id
@@ -140,7 +135,7 @@ async def write_titles(connection: Connection, rows: Iterable[TitleRow]) -> None
 
 
 ARCHIVE_SQL: Final[LiteralString] = """
--- session_changes: put away, since when it is, or taken out again
+-- sessions: archive a session and keep the time, or restore it
 UPDATE sessions SET archived_at = CASE WHEN $2 THEN coalesce(archived_at, $3) END WHERE id = $1
 """
 
@@ -153,7 +148,7 @@ async def archive(
 
 
 REOPEN_SQL: Final[LiteralString] = """
--- session_changes: the end is taken back
+-- sessions: reopen a session
 UPDATE sessions SET
     ended_at = NULL, end_reason = NULL, last_activity_at = $2, served_boundary = $3,
     suspended_at = NULL, resume_marked_at = NULL, resume_reason = NULL,
@@ -170,23 +165,23 @@ async def reopen(connection: Connection, session: Session) -> None:
 
 
 HOLD_SQL: Final[LiteralString] = """
--- session_holds: set one anew, or renew it
+-- session_holds: set or renew a hold
 INSERT INTO session_holds (session_id, name, held_until) VALUES ($1, $2, $3)
 ON CONFLICT (session_id, name) DO UPDATE SET held_until = excluded.held_until
 """
 
 RELEASE_SQL: Final[LiteralString] = """
--- session_holds: away with one, and with those that have ended by themselves
+-- session_holds: delete a hold and the expired ones
 DELETE FROM session_holds WHERE session_id = $1 AND (name = $2 OR held_until <= $3)
 """
 
 COUNT_HOLDS_SQL: Final[LiteralString] = """
--- session_holds: how many others a session has
+-- session_holds: count the other holds of a session
 SELECT count(*) FROM session_holds WHERE session_id = $1 AND name <> $2
 """
 
 HELD_UNTIL_SQL: Final[LiteralString] = """
--- sessions: until when the last of its holds keeps one
+-- sessions: write the end of the last hold
 UPDATE sessions SET held_until = (
     SELECT max(held_until) FROM session_holds WHERE session_id = $1)
 WHERE id = $1
@@ -218,7 +213,7 @@ async def release(connection: Connection, session_id: UUID, name: str, now: date
 
 
 OVERRIDE_SQL: Final[LiteralString] = """
--- sessions: which model answers instead of the agent's own choice
+-- sessions: write the model override
 UPDATE sessions SET model_override = $2::jsonb WHERE id = $1
 """
 

@@ -30,55 +30,54 @@ _WAITING_SHOWN: Final = 101
 # A session with this end reason continues in another session, which is listed itself.
 _GOES_ON: Final = (EndReason.COMPRESSION,)
 
-CARDS_SQL: Final[LiteralString] = """
--- cards: the sessions that commands were given in
-SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
-       coalesce(model_override ->> 'model', model) AS model, user_messages AS said,
+_COLUMNS: Final[LiteralString] = """
+    id, session_key, owner, started_at, ended_at, title, title_scope,
+    coalesce(model_override ->> 'model', model) AS model, user_messages AS said
+"""
+
+CARDS_SQL: Final[LiteralString] = f"""
+-- session_summaries: the sessions in which commands were given
+SELECT {_COLUMNS},
        (SELECT count(*) FROM (SELECT FROM waiting WHERE waiting.session_id = sessions.id
                               LIMIT $2) AS line) AS waiting,
        (SELECT count(*) FROM lanes WHERE lanes.session_id = sessions.id)
            AS other_lanes
 FROM sessions WHERE id = ANY($1::uuid[])
-"""
+"""  # noqa: S608 - a constant
 
 
 async def find(connection: Connection, ids: Iterable[UUID]) -> list[SessionSummary]:
-    """Return the summaries of sessions; counts at most 101 waiting messages.
-
-    `other_lanes` counts all lanes of a session.
-    """
+    """Return the summaries of sessions, with all lanes, and at most 101 waiting messages."""
     rows = await connection.fetch(CARDS_SQL, list(ids), _WAITING_SHOWN)
     return [_card(row) for row in rows]
 
 
-NEWEST_SQL: Final[LiteralString] = """
--- cards: the newest sessions of people, and of keys that several people share
+_IS_LISTED: Final[LiteralString] = """
+    user_messages > 0 AND archived_at IS NULL AND coalesce(end_reason, '') <> ALL ($5::text[])
+"""
+
+NEWEST_SQL: Final[LiteralString] = f"""
+-- session_summaries: the newest sessions of people, and of shared keys
 WITH newest AS (
-    SELECT theirs.* FROM unnest($1::text[], $2::text[]) AS want (owner, prefix)
+    SELECT own.* FROM unnest($1::text[], $2::text[]) AS want (owner, prefix)
     CROSS JOIN LATERAL (
-        SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
-               model_override, user_messages
-        FROM sessions
+        SELECT {_COLUMNS} FROM sessions
         WHERE sessions.owner = want.owner AND starts_with(session_key, want.prefix)
-          AND user_messages > 0 AND archived_at IS NULL AND coalesce(end_reason, '') <> ALL ($5::text[])
-        ORDER BY id DESC LIMIT $4) AS theirs
+          AND {_IS_LISTED}
+        ORDER BY id DESC LIMIT $4) AS own
     UNION
     SELECT shared.* FROM unnest($3::text[]) AS want (session_key)
     CROSS JOIN LATERAL (
-        SELECT id, session_key, owner, started_at, ended_at, title, title_scope, model,
-               model_override, user_messages
-        FROM sessions
-        WHERE sessions.session_key = want.session_key
-          AND user_messages > 0 AND archived_at IS NULL AND coalesce(end_reason, '') <> ALL ($5::text[])
+        SELECT {_COLUMNS} FROM sessions
+        WHERE sessions.session_key = want.session_key AND {_IS_LISTED}
         ORDER BY id DESC LIMIT $4) AS shared
 )
-SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
-       coalesce(model_override ->> 'model', model) AS model, user_messages AS said,
-       (SELECT left(content, $6) FROM messages
-        WHERE messages.session_id = newest.id AND role = 'user'
-        ORDER BY seq LIMIT 1) AS first_words
+SELECT newest.*, (
+    SELECT left(content, $6) FROM messages
+    WHERE messages.session_id = newest.id AND role = 'user'
+    ORDER BY seq LIMIT 1) AS first_words
 FROM newest
-"""
+"""  # noqa: S608 - a constant
 
 
 async def newest(
@@ -94,20 +93,15 @@ async def newest(
     return [_card(row) for row in rows]
 
 
-TITLED_SQL: Final[LiteralString] = (
-    """
--- cards: the sessions that have these titles, each among the sessions of its own
+TITLED_SQL: Final[LiteralString] = f"""
+-- session_summaries: the newest session with a title in each scope
 SELECT titled.* FROM unnest($1::text[], $2::text[]) AS want (title_key, title_scope)
 CROSS JOIN LATERAL (
-    SELECT id, session_key, owner, started_at, ended_at, title, title_scope,
-           coalesce(model_override ->> 'model', model) AS model, user_messages AS said
-    FROM sessions WHERE """  # noqa: S608 - a constant
-    + TITLE_KEY
-    + """ = want.title_key AND title_scope = want.title_scope
+    SELECT {_COLUMNS} FROM sessions
+    WHERE {TITLE_KEY} = want.title_key AND title_scope = want.title_scope
     ORDER BY id DESC LIMIT 1
 ) AS titled
-"""
-)
+"""  # noqa: S608 - a constant
 
 
 async def titled(connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[SessionSummary]:
@@ -122,7 +116,7 @@ def _card(row: Record) -> SessionSummary:
 
 
 FIND_SHOWN_SQL: Final[LiteralString] = """
--- shown_lists: what was shown last under these keys
+-- shown_lists: the last list of each key
 SELECT key, shown_at, session_ids FROM shown_lists WHERE key = ANY($1::bytea[])
 """
 
@@ -134,7 +128,7 @@ async def find_shown(connection: Connection, keys: Iterable[bytes]) -> dict[byte
 
 
 WRITE_SHOWN_SQL: Final[LiteralString] = """
--- shown_lists: what is shown now
+-- shown_lists: write the current list of a key
 INSERT INTO shown_lists (key, shown_at, session_ids) VALUES ($1, $2, $3)
 ON CONFLICT (key) DO UPDATE SET shown_at = excluded.shown_at, session_ids = excluded.session_ids
 """

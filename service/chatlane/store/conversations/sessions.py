@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from chatlane.domain.states import Session
 from chatlane.errors import SupersededError
-from chatlane.postgres.pool import columns, count_of
+from chatlane.postgres.pool import columns, expect_rows
 from chatlane.postgres.stored_values import known_value, read_override, read_reason
 from chatlane_schemas.events import EndReason, ResetReason
 
@@ -74,7 +74,7 @@ def _update(names: Sequence[str]) -> str:
 
 
 LOCK_SESSIONS_SQL: Final = f"""
--- sessions: lock those a transaction works on, in the order everybody locks them
+-- sessions: lock sessions in the order of their ids
 SELECT {", ".join(SESSION_COLUMNS)}
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """  # noqa: S608 - constants
@@ -88,7 +88,7 @@ async def lock(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Sessio
 
 
 FIND_SESSION_SQL: Final = f"""
--- sessions: one to look at, not to work on
+-- sessions: read one session without a lock
 SELECT {", ".join(SESSION_COLUMNS)}
 FROM sessions WHERE id = $1
 """  # noqa: S608 - constants
@@ -101,7 +101,7 @@ async def find(connection: Connection, session_id: UUID) -> Session | None:
 
 
 LOCK_FREE_SESSIONS_SQL: Final = f"""
--- sessions: lock those that nobody works on now; a sweep comes back for the others
+-- sessions: lock the sessions that no other transaction has locked
 SELECT {", ".join(SESSION_COLUMNS)}
 FROM sessions WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """  # noqa: S608 - constants
@@ -131,7 +131,7 @@ def _from_row(row: Record) -> Session:
 
 
 INSERT_SESSIONS_SQL: Final = f"""
--- sessions: new conversations
+-- sessions: insert new sessions
 INSERT INTO sessions ({", ".join(_INSERTED)})
 SELECT * FROM {_new_rows(_INSERTED)}
 ON CONFLICT (id) DO NOTHING
@@ -148,8 +148,7 @@ async def insert(connection: Connection, sessions: Iterable[Session]) -> None:
     if not new:
         return
     status = await connection.execute(INSERT_SESSIONS_SQL, *_values(new, _INSERTED))
-    if count_of(status) != len(new):
-        raise SupersededError("sessions")
+    expect_rows(status, new, "sessions")
     await _flag(connection, new)
 
 
@@ -158,13 +157,13 @@ def _values(sessions: Iterable[Session], names: Sequence[str]) -> list[list[obje
 
 
 UPDATE_SESSIONS_SQL: Final = f"""
--- sessions: counters and state of those locked before; of indexed columns only these can change:
--- the agent, after the settings did, and the owner; the key with `SHARE_SESSIONS_SQL`
+-- sessions: update counters and state of locked sessions. Of the indexed columns only the agent
+-- (after a change of the settings) and the owner change here; the key in `SHARE_SESSIONS_SQL`.
 {_update(_COUNTERS)}
 """
 
 END_SESSIONS_SQL: Final = f"""
--- sessions: how those locked before have ended
+-- sessions: write the end of locked sessions
 {_update(_ENDS)}
 """
 
@@ -183,7 +182,7 @@ async def update(connection: Connection, sessions: Iterable[Session]) -> None:
 
 
 LOCK_SUMMED_UP_SQL: Final[LiteralString] = """
--- sessions: lock what was summed up in some that are locked, unless another transaction has it
+-- sessions: lock the compacted ancestors of locked sessions, or fail at once
 WITH RECURSIVE parent (id, hops) AS (
     SELECT parent_id, 0 FROM sessions WHERE id = ANY($1::uuid[]) AND link_kind = 'compression'
     UNION ALL
@@ -194,8 +193,8 @@ SELECT id FROM sessions WHERE id = ANY(SELECT id FROM parent) ORDER BY id FOR NO
 """
 
 SHARE_SESSIONS_SQL: Final[LiteralString] = """
--- sessions: those that came to be shared, and what was summed up in them: their key, and a title
--- that is the only one under it
+-- sessions: give shared sessions and their compacted ancestors the new key; a title stays if it
+-- is unique under that key
 WITH RECURSIVE shared (id, parent_id, link_kind, session_key, hops) AS (
     SELECT sessions.id, parent_id, link_kind, new.session_key, 0
     FROM unnest($1::uuid[], $2::text[]) AS new (id, session_key) JOIN sessions USING (id)
@@ -232,10 +231,10 @@ async def _share(connection: Connection, sessions: list[Session]) -> None:
 
 
 FLAG_SESSIONS_SQL: Final = f"""
--- sessions: what few of those that were locked or inserted before have: that they were given up
--- or interrupted, what they leave to the next one, what they have to tell
+-- sessions: update the rarely set columns of locked or inserted sessions: suspension, interruption,
+-- notes and announcements
 {_update(_FLAGS)}
-"""
+"""  # noqa: S608 - constants
 
 
 async def _flag(connection: Connection, sessions: list[Session]) -> None:
@@ -245,8 +244,8 @@ async def _flag(connection: Connection, sessions: list[Session]) -> None:
 
 
 ADD_USAGE_SQL: Final[LiteralString] = """
--- sessions: what results reported, added to the sums of those locked before; new names only
--- while there are few
+-- sessions: add the counts of results to the sums of locked sessions; new names only while there
+-- are few
 UPDATE sessions SET usage = (
     SELECT jsonb_object_agg(name, total) FROM (
         SELECT name, least(sum(count), 9223372036854775807) AS total FROM (

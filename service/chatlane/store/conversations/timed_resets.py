@@ -31,7 +31,7 @@ class Unchecked(NamedTuple):
 
 
 NOW_SQL: Final[LiteralString] = """
--- timed_ends: the clock that deadlines of a sweep are compared with
+-- sessions: the clock for the deadlines of a sweep
 SELECT clock_timestamp()
 """
 
@@ -43,7 +43,7 @@ async def now(connection: Connection) -> datetime:
 
 
 FIND_DUE_SQL: Final[LiteralString] = """
--- timed_ends: open sessions whose time to be looked at has come, longest overdue first
+-- sessions: open sessions that are due for a check, longest overdue first
 SELECT id FROM sessions
 WHERE ended_at IS NULL AND check_at IS NOT NULL AND check_at <= (SELECT clock_timestamp())
 ORDER BY check_at LIMIT $1
@@ -56,7 +56,7 @@ async def find_due(connection: Connection, limit: int) -> list[UUID]:
 
 
 FIND_UNCHECKED_SQL: Final[LiteralString] = """
--- timed_ends: of the next sessions in the order of their ids those that no sweep has looked at
+-- sessions: the next sessions by id, with the key of those that no sweep has checked
 SELECT id, CASE WHEN ended_at IS NULL AND check_at IS NULL AND platform = ANY($2::text[])
                 THEN session_key END AS session_key
 FROM (SELECT id, session_key, platform, ended_at, check_at
@@ -78,7 +78,7 @@ async def find_unchecked(
 
 
 ARM_SQL: Final[LiteralString] = """
--- timed_ends: let the sweep look at sessions it has not looked at, without waiting for anybody
+-- sessions: schedule the first check of unlocked sessions
 UPDATE sessions SET check_at = clock_timestamp()
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM sessions
@@ -93,7 +93,7 @@ async def arm(connection: Connection, ids: Iterable[UUID]) -> None:
 
 
 LOOK_SOON_SQL: Final[LiteralString] = """
--- timed_ends: a locked session whose deadline may have changed
+-- sessions: schedule a check of a locked session
 UPDATE sessions SET check_at = clock_timestamp() WHERE id = $1
 """
 
@@ -104,7 +104,7 @@ async def look_soon(connection: Connection, session_id: UUID) -> None:
 
 
 ANNOUNCED_SQL: Final[LiteralString] = """
--- timed_ends: the ends that were announced for locked sessions
+-- sessions: the announced ends of locked sessions
 SELECT id, ending_at FROM sessions WHERE id = ANY($1::uuid[])
 """
 
@@ -115,7 +115,7 @@ async def announced(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, d
 
 
 WRITE_SQL: Final[LiteralString] = """
--- timed_ends: when to look at locked sessions again
+-- sessions: write the next check of locked sessions
 UPDATE sessions SET check_at = new.check_at, ending_at = new.ending_at
 FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[]) AS new (id, check_at, ending_at)
 WHERE sessions.id = new.id
@@ -129,7 +129,7 @@ async def write(connection: Connection, checks: Sequence[Check]) -> None:
 
 
 POSITIONS_SQL: Final[LiteralString] = """
--- partitions: how far the inbound log is committed
+-- partitions: the committed positions of the inbound log
 SELECT cursor, cursor_at, generation FROM partitions WHERE log = 'inbound'
 """
 

@@ -1,4 +1,7 @@
-"""Find the messages that edits and deletes refer to, change them, and keep their previous text."""
+"""Find the messages that edits and deletes refer to, change them, and keep their previous text.
+
+Callers hold the locks of the sessions.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 _ATTACHMENTS: Final = TypeAdapter(tuple[Attachment, ...])
 
 FIND_HOMES_SQL: Final[LiteralString] = """
--- seen: the sessions that messages went to, those that took over what these held, and branches
+-- seen: the sessions of messages, the sessions that took over their rows, and branches
 WITH RECURSIVE home (digest, session_id, arrival, is_copy, hops) AS (
     SELECT digest, session_id, arrival, false, 0 FROM seen WHERE digest = ANY($1::bytea[])
     UNION ALL
@@ -70,7 +73,7 @@ async def find_homes(connection: Connection, digests: Iterable[bytes]) -> dict[b
 
 
 FIND_ORIGINALS_SQL: Final[LiteralString] = """
--- messages: what people said, waiting or written, by the platform's ids, in locked sessions
+-- waiting, messages: user messages of locked sessions by their platform ids
 SELECT found.*, want.platform_message_id
 FROM unnest($1::uuid[], $2::text[]) AS want (session_id, platform_message_id)
 CROSS JOIN LATERAL (
@@ -95,12 +98,7 @@ class Found(NamedTuple):
 
 
 async def find(connection: Connection, wanted: Iterable[tuple[UUID, str]]) -> list[Found]:
-    """Return the messages of sessions by their platform message ids.
-
-    Args:
-        connection: Connection of a transaction that has locked the sessions.
-        wanted: (session, platform message id).
-    """
+    """Return the messages with these pairs of session and platform message id."""
     rows = await connection.fetch(FIND_ORIGINALS_SQL, *columns(wanted, 2))
     return [_found(row) for row in rows]
 
@@ -123,7 +121,7 @@ def _found(row: Record) -> Found:
 
 
 CHANGE_WAITING_SQL: Final[LiteralString] = """
--- waiting: what messages say after an edit
+-- waiting: write edited texts
 UPDATE waiting SET size_bytes = new.size_bytes, content = new.content, details = new.details
 FROM unnest($1::uuid[], $2::bigint[], $3::int[], $4::text[], $5::jsonb[])
     AS new (session_id, arrival, size_bytes, content, details)
@@ -139,7 +137,7 @@ async def change_waiting(connection: Connection, changes: Iterable[WaitingChange
 
 
 DELETE_WAITING_SQL: Final[LiteralString] = """
--- waiting → messages: messages that were deleted before their turn, as rows that say nothing
+-- waiting → messages: move deleted pending messages to the transcript without their text
 WITH gone AS (
     DELETE FROM waiting USING unnest($1::uuid[], $2::bigint[], $3::bigint[])
         AS want (session_id, arrival, seq)
@@ -159,16 +157,14 @@ FROM gone
 async def delete_waiting(connection: Connection, deleted: Sequence[tuple[UUID, int, int]]) -> None:
     """Move waiting messages that their authors deleted into the transcript, without their text.
 
-    Args:
-        connection: Connection of a transaction that has locked the sessions.
-        deleted: (session, arrival, place in the transcript).
+    `deleted` has (session, arrival, place in the transcript).
     """
     if deleted:
         await connection.execute(DELETE_WAITING_SQL, *columns(deleted, 3))
 
 
 CHANGE_ROWS_SQL: Final[LiteralString] = """
--- messages: what rows say after an edit or a delete
+-- messages: write edited and deleted rows
 UPDATE messages SET content = new.content, details = new.details, state = new.state
 FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::jsonb[], $5::text[])
     AS new (session_id, seq, content, details, state)
@@ -176,7 +172,7 @@ WHERE messages.session_id = new.session_id AND messages.seq = new.seq
 """
 
 INSERT_REVISIONS_SQL: Final[LiteralString] = """
--- message_revisions: what rows said before
+-- message_revisions: insert the previous texts of rows
 INSERT INTO message_revisions (
     session_id, platform_message_id, message_id, content, attachments, reason, at)
 SELECT * FROM unnest(
@@ -184,7 +180,7 @@ SELECT * FROM unnest(
 """
 
 COUNT_REVISIONS_SQL: Final[LiteralString] = """
--- sessions: their transcripts are other ones now
+-- sessions: count a new version of transcripts
 UPDATE sessions SET revision = revision + 1 WHERE id = ANY($1::uuid[])
 """
 
@@ -207,7 +203,7 @@ async def change_rows(
 
 
 FIND_EARLY_SQL: Final[LiteralString] = """
--- early_edits: what messages say that have not come yet
+-- early_edits: the edits of messages that have not arrived
 SELECT digest, content, attachments, version, event_id, size_bytes
 FROM early_edits WHERE digest = ANY($1::bytea[])
 """
@@ -228,7 +224,7 @@ async def find_early(connection: Connection, digests: Iterable[bytes]) -> dict[b
 
 
 KEEP_EARLY_SQL: Final[LiteralString] = """
--- early_edits: edits of messages that have not come
+-- early_edits: insert or replace edits of messages that have not arrived
 INSERT INTO early_edits (digest, content, attachments, version, event_id, size_bytes)
 SELECT * FROM unnest(
     $1::bytea[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::int[])
@@ -241,7 +237,7 @@ ON CONFLICT (digest) DO UPDATE SET
 """
 
 FORGET_EARLY_SQL: Final[LiteralString] = """
--- early_edits: of messages that have come, or never will
+-- early_edits: delete obsolete edits
 DELETE FROM early_edits WHERE digest = ANY($1::bytea[])
 """
 
@@ -249,12 +245,9 @@ DELETE FROM early_edits WHERE digest = ANY($1::bytea[])
 async def keep_early(
     connection: Connection, rows: Iterable[EarlyRow], over: Sequence[bytes]
 ) -> None:
-    """Store edits of messages that have not arrived, and delete obsolete ones.
+    """Store edits of messages that have not arrived, and delete the obsolete ones in `over`.
 
-    Args:
-        connection: Connection of a transaction.
-        rows: Edits to store; of several for one message the last one wins.
-        over: Digests whose edits are obsolete.
+    Of several edits of one message the last one wins.
     """
     last = {row.digest: row for row in rows}
     if last:
@@ -264,7 +257,7 @@ async def keep_early(
 
 
 EXPIRE_EARLY_SQL: Final[LiteralString] = """
--- early_edits: away with those whose messages cannot come any more
+-- early_edits: delete expired edits, oldest first
 DELETE FROM early_edits WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM early_edits
     WHERE kept_at < (SELECT clock_timestamp() - $1::interval) ORDER BY kept_at LIMIT $2))
@@ -278,7 +271,7 @@ async def expire_early(connection: Connection, kept: timedelta, limit: int) -> i
 
 
 EMPTIED_SQL: Final[LiteralString] = """
--- messages: turns of which every message was deleted
+-- messages: the turns whose messages were all deleted
 SELECT id FROM unnest($1::uuid[]) AS want (id)
 LEFT JOIN LATERAL (
     SELECT true AS is_there FROM messages
@@ -290,11 +283,6 @@ WHERE said.is_there IS NULL
 
 
 async def emptied(connection: Connection, turn_ids: Iterable[UUID]) -> set[UUID]:
-    """Return the turns that have no undeleted message.
-
-    Args:
-        connection: Connection of a transaction that has locked their sessions.
-        turn_ids: Claimed turns; the messages of an unclaimed turn still wait.
-    """
+    """Return the claimed turns that have no undeleted message."""
     rows = await connection.fetch(EMPTIED_SQL, sorted(turn_ids))
     return {row[0] for row in rows}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chatlane_schemas.source import Source
 
 INSERT_MESSAGES_SQL: Final[LiteralString] = """
--- messages: transcript rows
+-- messages: insert transcript rows
 INSERT INTO messages (
     session_id, seq, role, content, created_at, id, details, author, platform_message_id, source,
     turn_id, reply_to, part)
@@ -42,7 +42,7 @@ async def insert(connection: Connection, rows: Sequence[MessageRow]) -> None:
 
 
 LAST_SOURCE_SQL: Final[LiteralString] = """
--- messages: where the last message of a session came from, as far as a look back goes
+-- waiting, messages: the source of the newest message, among the last rows
 SELECT source FROM (
     (SELECT 1 AS age, arrival AS place, source FROM waiting
      WHERE session_id = $1 ORDER BY arrival DESC LIMIT 1)
@@ -60,8 +60,7 @@ async def find_last_source(connection: Connection, session_id: UUID, rows: int) 
 
 
 OF_TURNS_SQL: Final[LiteralString] = """
--- messages: what people said and did not take back, of each turn, in order; copies in branches
--- have no id
+-- messages: the undeleted user messages of turns in order; copies in branches have no id
 SELECT turn_id, id, seq, details, content, source, created_at FROM messages
 WHERE turn_id = ANY($1::uuid[]) AND role = 'user' AND id IS NOT NULL
   AND state IS DISTINCT FROM 'deleted'
@@ -80,11 +79,11 @@ async def of_turns(
 
 
 HAS_PLATFORM_MESSAGE_SQL: Final[LiteralString] = """
--- messages: is there one of this id of the platform's that was not deleted
+-- messages: whether an undeleted message has this platform id
 SELECT EXISTS (
     SELECT FROM messages
     WHERE session_id = $1 AND platform_message_id = $2 AND state IS DISTINCT FROM 'deleted'
-      -- One that no turn has taken was withdrawn, and so are its files.
+      -- An unanswered message without a turn was withdrawn, and so were its files.
       AND (unanswered IS NULL OR turn_id IS NOT NULL))
 """
 
@@ -100,7 +99,7 @@ async def has_platform_message(
 
 
 COUNT_OF_OTHERS_SQL: Final[LiteralString] = """
--- messages: how many messages of a turn are not of one person
+-- messages: count the messages of a turn by other people
 SELECT count(*) FROM messages
 WHERE turn_id = $1 AND role = 'user' AND id IS NOT NULL AND state IS DISTINCT FROM 'deleted'
   AND (author = ANY($2::text[]) OR source #>> '{sender,alt_id}' = ANY($2)) IS NOT TRUE
@@ -108,19 +107,13 @@ WHERE turn_id = $1 AND role = 'user' AND id IS NOT NULL AND state IS DISTINCT FR
 
 
 async def count_of_others(connection: Connection, turn_id: UUID, authors: Iterable[str]) -> int:
-    """Return how many messages of a turn a person did not write.
-
-    Args:
-        connection: Connection of a transaction that has locked the session.
-        turn_id: A claimed turn; an unclaimed one has no messages.
-        authors: Platform ids of the person.
-    """
+    """Return how many messages of a claimed turn have none of these platform ids as author."""
     count: int = await connection.fetchval(COUNT_OF_OTHERS_SQL, turn_id, sorted(authors))
     return count
 
 
 MARK_UNANSWERED_SQL: Final[LiteralString] = """
--- messages: what people said in turns that ended without an answer
+-- messages: mark the messages of turns that ended without an answer
 UPDATE messages SET unanswered = ended.reason
 FROM unnest($1::uuid[], $2::text[]) AS ended (turn_id, reason)
 WHERE messages.turn_id = ended.turn_id AND role = 'user'
@@ -135,7 +128,7 @@ async def mark_unanswered(connection: Connection, ended: Sequence[UnansweredTurn
 
 
 REOPEN_TURN_SQL: Final[LiteralString] = """
--- messages: what people said in a turn that is tried again
+-- messages: unmark the messages of a turn that is retried
 UPDATE messages SET unanswered = NULL WHERE turn_id = $1 AND unanswered IS NOT NULL
 """
 
@@ -146,7 +139,7 @@ async def reopen_turn(connection: Connection, turn_id: UUID) -> None:
 
 
 GIVE_UP_SQL: Final[LiteralString] = """
--- messages: a routed message that no worker deals with, unless it was answered
+-- messages: mark a routed message as unanswered, unless it has an answer
 UPDATE messages AS question SET unanswered = 'failed'
 WHERE id = $1 AND role = 'user' AND turn_id IS NULL
   AND NOT EXISTS (SELECT FROM messages AS answer WHERE answer.reply_to = question.id)
@@ -159,7 +152,7 @@ async def give_up(connection: Connection, message_id: UUID) -> None:
 
 
 REOPEN_SQL: Final[LiteralString] = """
--- messages: routed messages that were given up and have an answer after all
+-- messages: unmark routed messages that have an answer after all
 UPDATE messages SET unanswered = NULL WHERE id = ANY($1::uuid[])
 """
 
@@ -171,7 +164,7 @@ async def reopen(connection: Connection, message_ids: Sequence[UUID]) -> None:
 
 
 BRING_FILES_SQL: Final[LiteralString] = """
--- messages: the files of a message that will not be answered came after all
+-- messages: add late files to an unanswered message
 UPDATE messages SET details = coalesce(details, '{}') || jsonb_build_object('attachments', $3::jsonb)
 WHERE session_id = $1 AND platform_message_id = $2 AND role = 'user'
   AND unanswered IS NOT NULL AND turn_id IS NULL AND NOT coalesce(details, '{}') ? 'attachments'
@@ -192,7 +185,7 @@ async def bring_files(
 
 
 SIZE_OF_TURN_SQL: Final[LiteralString] = """
--- messages: how much a turn answers already
+-- messages: number and size of the user messages of a turn
 SELECT count(*), coalesce(sum(
     coalesce(octet_length(content), 0) + octet_length(details::text) + octet_length(source::text)
 ), 0) FROM messages WHERE turn_id = $1 AND role = 'user'
@@ -200,7 +193,7 @@ SELECT count(*), coalesce(sum(
 
 
 COUNT_PLACED_SQL: Final[LiteralString] = """
--- messages: how many of these have their place in a turn
+-- messages: count which of these messages are rows of a turn
 SELECT count(*) FROM messages WHERE id = ANY($1::uuid[]) AND turn_id = $2
 """
 
@@ -245,11 +238,11 @@ def _turn_message(row: Record) -> TurnMessage:
 
 
 QUESTIONS_SQL: Final[LiteralString] = """
--- messages: the routed messages that `stream` answers reply to, and who answered before
+-- messages: the routed messages of `stream` answers, and their earlier answers
 SELECT question.session_id, want.id, question.source, want.part,
        question.kind, answer.result_id, question.unanswered IS NOT NULL AS was_given_up
 FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
--- a message of a turn is answered by the result of the turn, which has a fence
+-- The result of a turn answers its messages; it has a fencing number.
 CROSS JOIN LATERAL (
     SELECT session_id, source, details ->> 'kind' AS kind, unanswered FROM messages
     WHERE id = want.id AND source IS NOT NULL AND turn_id IS NULL LIMIT 1
@@ -259,7 +252,7 @@ LEFT JOIN LATERAL (
     WHERE reply_to = want.id AND part = want.part LIMIT 1
 ) AS answer ON true
 UNION ALL
--- taken back before it was answered: as if another answer had been first
+-- A rewound message counts as answered.
 SELECT removed.session_id, want.id, removed.source, want.part, NULL, 'undone', false
 FROM unnest($1::uuid[], $2::int[]) AS want (id, part)
 CROSS JOIN LATERAL (
@@ -285,7 +278,7 @@ async def find_questions(
 
 
 INSERT_LATE_SQL: Final[LiteralString] = """
--- late_results: kept for the operator, without effect
+-- late_results: keep late results for operators
 INSERT INTO late_results (id, session_id, turn_id, attempt, reply_to, body)
 SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::int[], $5::text[], $6::bytea[])
 ON CONFLICT (id) DO NOTHING

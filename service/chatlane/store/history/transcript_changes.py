@@ -46,7 +46,7 @@ class TranscriptCounters:
 
 
 LOCK_SQL: Final[LiteralString] = """
--- sessions: lock the one whose transcript changes
+-- sessions: lock the session of a transcript
 SELECT id, next_seq, revision, seq_gaps, active_turn,
        ended_at IS NOT NULL AS has_ended, owner
 FROM sessions WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
@@ -60,7 +60,7 @@ async def lock(connection: Connection, session_id: UUID) -> TranscriptCounters |
 
 
 UPDATE_SQL: Final[LiteralString] = """
--- sessions: counters of a transcript that was changed, locked before
+-- sessions: write the counters of a locked transcript
 UPDATE sessions SET next_seq = $2, revision = $3, seq_gaps = $4 WHERE id = $1
 """
 
@@ -73,7 +73,7 @@ async def write(connection: Connection, session: TranscriptCounters) -> None:
 
 
 VERSION_SQL: Final[LiteralString] = """
--- sessions: which transcript it is now
+-- sessions: the version of a transcript
 SELECT revision, next_seq FROM sessions WHERE id = $1
 """
 
@@ -85,7 +85,7 @@ async def find_version(connection: Connection, session_id: UUID) -> str | None:
 
 
 FIND_EDGE_SQL: Final[LiteralString] = """
--- messages: how much a summary is to stand for, what comes behind it, what is in work
+-- messages: rows that a summary replaces, the role of the next row, and rows of the live turn
 SELECT (SELECT count(*) FROM (
             SELECT FROM messages WHERE session_id = $1 AND seq <= $2 LIMIT $3) AS oldest) AS found,
        (SELECT role FROM messages WHERE session_id = $1 AND seq > $2
@@ -120,9 +120,9 @@ async def find_edge(
 
 
 FIND_KNOWN_SQL: Final[LiteralString] = """
--- messages: which of these are stored already, wait, or were taken out
+-- messages: which of these rows are stored, pending or archived
 WITH line AS MATERIALIZED (
-    -- Read once: for each row anew, a thousand rows and a long line outlast the timeout.
+    -- Read once: a read for each row exceeds the timeout with a thousand rows and a long line.
     SELECT session_id, platform_message_id, message_id FROM waiting
     WHERE session_id = $1 AND (platform_message_id IN (SELECT unnest($3::text[]))
                                OR message_id IN (SELECT unnest($4::uuid[])))
@@ -186,7 +186,7 @@ async def last_turns(connection: Connection, session_id: UUID, turns: int) -> La
 
 
 USER_ROWS_SQL: Final[LiteralString] = """
--- messages: what people said below a place, the newest first
+-- messages: user messages below a place, newest first
 SELECT seq, turn_id FROM messages
 WHERE session_id = $1 AND seq < $2 AND role = 'user' ORDER BY seq DESC LIMIT $3
 """
@@ -207,7 +207,7 @@ async def _turn_starts(connection: Connection, session_id: UUID, wanted: int) ->
 
 
 WORDS_SQL: Final[LiteralString] = """
--- messages: what people said in one turn
+-- messages: the user messages of one turn
 SELECT content FROM messages
 WHERE session_id = $1 AND seq >= $2 AND seq < $3 AND role = 'user' ORDER BY seq LIMIT 50
 """
@@ -223,7 +223,7 @@ async def _words_of_turn(
 
 
 SAID_SQL: Final[LiteralString] = """
--- messages: all that people said from a place on and did not take back, to be run again
+-- messages: the undeleted user messages from a place on, to be run again
 SELECT content, details, author, platform_message_id, source, created_at FROM messages
 WHERE session_id = $1 AND seq >= $2 AND role = 'user' AND state IS DISTINCT FROM 'deleted'
 ORDER BY seq LIMIT 50
@@ -240,7 +240,7 @@ async def said_from(connection: Connection, session_id: UUID, from_seq: int) -> 
 
 
 TAKE_OUT_SQL: Final[LiteralString] = """
--- messages → removed_messages: rows that count no more, between two places
+-- messages → removed_messages: archive the rows between two places
 WITH removed AS (
     DELETE FROM messages WHERE session_id = $1 AND seq >= $2 AND seq <= $3 RETURNING *
 ), counted AS (
@@ -271,12 +271,7 @@ async def take_out(
     If any rows move, the session's revision grows by one, and its number of places without a row
     grows by the number of rows.
 
-    Args:
-        connection: Connection of the transaction that has locked the session.
-        session_id: Session of the rows.
-        from_seq: First place.
-        through_seq: Last place.
-        reason: `undone`, or `replaced` if a summary or another row replaces them.
+    `reason` is `undone`, or `replaced` if a summary or other rows replace them.
     """
     status = await connection.execute(TAKE_OUT_SQL, session_id, from_seq, through_seq, reason)
     await index_sql.forget_rows(connection, session_id, from_seq, through_seq)
@@ -284,7 +279,7 @@ async def take_out(
 
 
 COUNT_TAIL_SQL: Final[LiteralString] = """
--- messages: how many come behind a place, and whether one of them waits for a `stream` answer
+-- messages: count the rows after a place, and whether one waits for a `stream` answer
 SELECT count(*),
        coalesce(bool_or(
            role = 'user' AND id IS NOT NULL AND source IS NOT NULL AND turn_id IS NULL
@@ -306,7 +301,7 @@ async def count_tail(
 
 
 MOVE_TAIL_SQL: Final[LiteralString] = """
--- messages: what comes behind a summary to the session that begins with it
+-- messages: move the rows after a summary to the session that begins with it
 WITH placed AS (
     SELECT ctid AS place, $4 - 1 + row_number() OVER (ORDER BY seq) AS to_seq
     FROM messages WHERE session_id = $1 AND seq > $2
@@ -316,8 +311,8 @@ WITH placed AS (
     WHERE sessions.id = $1 AND moved.rows > 0
 )
 UPDATE messages SET session_id = $3, seq = placed.to_seq FROM placed
--- Rows change under the lock of their session only, so they are where they were. By their keys,
--- a plan made while the table was small compares each with each.
+-- Rows change only under the lock of their session, so their places are stable. With a join by
+-- keys, a plan made for a small table compares each row with each.
 WHERE messages.ctid = placed.place
 """
 
@@ -335,14 +330,14 @@ async def move_tail(
 
 
 GIVE_TITLE_UP_SQL: Final[LiteralString] = """
--- sessions: the title goes on with the conversation
+-- sessions: clear the title of a session and return it
 UPDATE sessions SET title = NULL, title_scope = NULL
 FROM (SELECT title, title_scope FROM sessions WHERE id = $1) AS before
 WHERE sessions.id = $1 RETURNING before.title, before.title_scope
 """
 
 INHERIT_SQL: Final[LiteralString] = """
--- sessions: what users chose and what is in force, from the session that a new one continues
+-- sessions: copy title, settings and holds to the session that continues another one
 WITH holds AS (UPDATE session_holds SET session_id = $2 WHERE session_id = $1)
 UPDATE sessions AS child SET
     title = $3, title_scope = $4, cwd = parent.cwd, model = parent.model, config = parent.config,

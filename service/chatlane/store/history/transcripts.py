@@ -48,7 +48,7 @@ class TranscriptReads:
         self._catalog = catalog
 
     _VERSION: Final[LiteralString] = """
-        -- transcripts.version: which transcript it is now
+        -- transcripts.version: the version of a transcript
         SELECT revision, next_seq FROM sessions
         WHERE id = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
     """
@@ -64,7 +64,7 @@ class TranscriptReads:
         return None if row is None else Version(*row.values())
 
     _LINKS: Final[LiteralString] = """
-        -- transcripts.links: a session and those it continues, as far as a walk may go
+        -- transcripts.links: a session and the sessions it continues, up to a number of hops
         WITH RECURSIVE chain (id, parent_id, link_kind, owner, hops) AS (
             SELECT id, parent_id, link_kind, owner, 0 FROM sessions WHERE id = $1
             UNION ALL
@@ -151,7 +151,7 @@ class TranscriptReads:
         return prefix
 
     _REVISIONS: Final[LiteralString] = """
-        -- transcripts.revisions: what a row said before, the newest first
+        -- transcripts.revisions: the earlier texts of a row, newest first
         SELECT old.* FROM messages AS row CROSS JOIN LATERAL (
             SELECT id, content, attachments, reason, at FROM message_revisions
             WHERE message_id = row.id AND id < $3

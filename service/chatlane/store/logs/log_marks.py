@@ -27,7 +27,7 @@ class PurgeBounds:
 
 
 WRITE_LOG_MARK_SQL: Final[LiteralString] = """
--- log_marks: how far a log has come, unless another router noted it lately
+-- log_marks: insert the last sequence of a log, unless there is a recent mark
 INSERT INTO log_marks (log, generation, at, last_sequence)
 SELECT $1, $2, clock_timestamp(), $3::bigint
 WHERE NOT EXISTS (
@@ -49,7 +49,7 @@ async def write(
 
 
 READ_PURGE_BOUNDS_SQL: Final[LiteralString] = """
--- log_marks: how far a log may be purged
+-- log_marks: the bounds of a purge
 SELECT (SELECT min(cursor) FROM partitions WHERE log = $1),
        (SELECT last_sequence FROM log_marks
         WHERE log = $1 AND generation = $2 AND at <= clock_timestamp() - $3::interval
@@ -66,7 +66,7 @@ async def read_bounds(
 
 
 DELETE_LOG_MARKS_SQL: Final[LiteralString] = """
--- log_marks: away with those that no purge will ask for again
+-- log_marks: delete marks that no purge needs
 DELETE FROM log_marks WHERE log = $1 AND at < clock_timestamp() - 2 * $2::interval
 """
 

@@ -37,7 +37,7 @@ class Trim(NamedTuple):
 
 
 NOTE_TRIM_SQL: Final[LiteralString] = """
--- log_trims: messages that are about to be purged
+-- log_trims: record a range that is about to be purged
 INSERT INTO log_trims AS trims
     (log, generation, owner, hour, first_seq, last_seq, noted, trimmed_at)
 VALUES ($1, $2, $3, date_trunc('hour', clock_timestamp(), 'UTC'), $4::bigint, $5::bigint,
@@ -55,7 +55,7 @@ async def note(connection: Connection, trim: Trim) -> None:
 
 
 CONFIRM_TRIM_SQL: Final[LiteralString] = """
--- log_trims: how many of the messages that were noted last have been there
+-- log_trims: record how many messages of the last range existed
 UPDATE log_trims
 SET noted = greatest(noted - ($5::bigint - $4::bigint + 1) + $6::bigint, 0),
     purged = purged + $6::bigint
@@ -71,7 +71,7 @@ async def confirm(connection: Connection, trim: Trim, purged: int) -> None:
 
 
 TRIMMED_SQL: Final[LiteralString] = """
--- log_trims: how many messages may be missing between two places of a log
+-- log_trims: count the purged messages between two places of a log
 SELECT coalesce(sum(noted), 0)::bigint, coalesce(sum(purged), 0)::bigint FROM log_trims
 WHERE log = $1 AND generation = $2 AND last_seq >= $3 AND first_seq <= $4
 """
@@ -94,7 +94,7 @@ class Trimmed(NamedTuple):
 
 
 RECENT_TRIMS_SQL: Final[LiteralString] = """
--- log_trims: whose messages were purged lately
+-- log_trims: the owners whose messages were purged recently
 SELECT log, owner, sum(purged)::bigint FROM log_trims
 WHERE trimmed_at > clock_timestamp() - $1::interval
 GROUP BY log, owner ORDER BY log, owner
@@ -107,7 +107,7 @@ async def list_recent(connection: Connection, within: timedelta) -> list[Trimmed
 
 
 EXPIRE_TRIMS_SQL: Final[LiteralString] = """
--- log_trims: away with those of what would be gone by now
+-- log_trims: delete records of messages that are expired by now
 DELETE FROM log_trims WHERE hour < clock_timestamp() - 2 * $1::interval
 """
 

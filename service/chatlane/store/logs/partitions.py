@@ -75,25 +75,20 @@ class Advance(NamedTuple):
 
 
 ENSURE_SQL: Final[LiteralString] = """
--- partitions: rows of a log that has none yet
+-- partitions: insert the rows of a log that has none
 INSERT INTO partitions (log, id)
 SELECT $1, number FROM generate_series(0, $2 - 1) AS number
 WHERE NOT EXISTS (SELECT FROM partitions WHERE log = $1)
 ON CONFLICT DO NOTHING
 """
 COUNT_SQL: Final[LiteralString] = """
--- partitions: how many a log has
+-- partitions: count the partitions of a log
 SELECT count(*) FROM partitions WHERE log = $1
 """
 
 
 async def ensure(connection: Connection, log: LogName, count: int) -> None:
-    """Insert the rows of a log that has none.
-
-    Args:
-        connection: Connection of a transaction.
-        log: The log.
-        count: The configured number of partitions (`router.partitions`).
+    """Insert the rows of a log that has none; `count` is the setting `router.partitions`.
 
     Raises:
         SchemaMismatchError: The log has another number of rows.
@@ -106,7 +101,7 @@ async def ensure(connection: Connection, log: LogName, count: int) -> None:
 
 
 HOLDINGS_SQL: Final[LiteralString] = """
--- partitions: who has them and for how long
+-- partitions: owners and remaining leases
 SELECT log, id, owner, epoch,
     extract(epoch FROM lease_until - clock_timestamp())::float8 AS lease_seconds, cursor
 FROM partitions ORDER BY log, id
@@ -115,11 +110,14 @@ FROM partitions ORDER BY log, id
 
 async def holdings(connection: Connection) -> list[PartitionOwner]:
     """Return the owner of each partition of both logs."""
-    return [_holding(row) for row in await connection.fetch(HOLDINGS_SQL)]
+    return [
+        PartitionOwner(_id(row), row["owner"], row["epoch"], row["lease_seconds"], row["cursor"])
+        for row in await connection.fetch(HOLDINGS_SQL)
+    ]
 
 
 CLAIM_FREE_SQL: Final[LiteralString] = """
--- partitions: take free and expired ones, and own ones whose claim got no answer
+-- partitions: claim free and expired ones, and own ones whose claim got no reply
 WITH free AS (
     SELECT log, id, owner, owner IS NOT NULL AND owner <> $1 AS had_owner
     FROM partitions
@@ -152,20 +150,14 @@ async def claim_free(
 ) -> list[Claim]:
     """Claim up to `limit` free partitions, each under the next fencing number.
 
-    Args:
-        connection: Connection of a transaction.
-        router: Id of the router that claims them.
-        log: The log.
-        except_for: Numbers of partitions that the router already holds.
-        limit: Maximum number of partitions.
-        lease: Duration of the lease without a renewal.
+    `except_for` has the numbers of partitions that the router already holds.
     """
     rows = await connection.fetch(CLAIM_FREE_SQL, router, log, list(except_for), limit, lease)
     return sorted(map(_claim, rows))
 
 
 RENEW_IDLE_SQL: Final[LiteralString] = """
--- partitions: renew the leases of idle ones; a locked row is in a batch, which renews it
+-- partitions: renew idle leases; a locked row is in a batch, which renews it
 WITH mine AS (
     SELECT p.log, p.id, want.is_caught_up
     FROM partitions AS p
@@ -196,10 +188,7 @@ async def renew_idle(
     """Renew leases; returns the renewed partitions.
 
     Args:
-        connection: Connection of a transaction.
-        router: Id of the router that holds the partitions.
-        tenures: Partitions without a transaction in progress.
-        lease: Duration of the lease without another renewal.
+        partition_leases: Partitions without a transaction in progress.
         caught_up: Partitions that were read to their end. None of their messages crashed a router,
             however many routers crashed before.
     """
@@ -211,12 +200,12 @@ async def renew_idle(
 
 
 HAND_BACK_SQL: Final[LiteralString] = """
--- partitions: give them up in good order, so that nobody has to wait for the lease
+-- partitions: release leases, so that another router need not wait for their end
 WITH mine AS (
     SELECT p.log, p.id
     FROM partitions AS p
     JOIN unnest($2::text[], $3::int[]) AS want (log, id) ON p.log = want.log AND p.id = want.id
-    -- The fencing number does not matter: only we change it while we are the owner.
+    -- The fencing number does not matter: only the owner changes it.
     WHERE p.owner = $1
     ORDER BY p.log, p.id
     FOR NO KEY UPDATE OF p
@@ -282,7 +271,7 @@ async def advance(
 
 
 LEAST_CURSOR_SQL: Final[LiteralString] = """
--- partitions: how far all of a log is decided, unless some partition counts in another log
+-- partitions: the least cursor of a log; NULL if a partition has another generation
 SELECT CASE WHEN bool_and(generation = $2 AND generation IS NOT NULL) THEN min(cursor) END
 FROM partitions WHERE log = $1
 """
@@ -295,7 +284,7 @@ async def least_cursor(connection: Connection, log: LogName, generation: str) ->
 
 
 REWIND_SQL: Final[LiteralString] = """
--- partitions: set a cursor anew, because the log is not the one it counted in
+-- partitions: reset a cursor, because the log was recreated
 UPDATE partitions
 SET cursor = $5, cursor_at = NULL, generation = $6, epoch = epoch + 1,
     suspect_seq = NULL, suspect_count = 0
@@ -324,7 +313,7 @@ async def rewind(
 
 
 SUSPECT_SQL: Final[LiteralString] = """
--- partitions: note which message is about to be tried, in case it ends the process
+-- partitions: count an attempt at a message before it is processed
 UPDATE partitions
 SET suspect_count = CASE WHEN suspect_seq = $5 THEN suspect_count + 1 ELSE 1 END,
     suspect_seq = $5,
@@ -353,25 +342,9 @@ async def suspect(
     return count
 
 
-def _holding(row: Record) -> PartitionOwner:
-    return PartitionOwner(
-        _id(row),
-        row["owner"],
-        row["epoch"],
-        row["lease_seconds"],
-        row["cursor"],
-    )
-
-
 def _claim(row: Record) -> Claim:
     position = LogPosition(row["cursor"], row["cursor_at"], row["generation"])
-    return Claim(
-        _id(row),
-        row["epoch"],
-        position,
-        row["dirty"],
-        row["had_owner"],
-    )
+    return Claim(_id(row), row["epoch"], position, row["dirty"], row["had_owner"])
 
 
 def _id(row: Record) -> PartitionId:
@@ -386,7 +359,7 @@ async def _fetch_ids(
 
 
 POSITIONS_SQL: Final[LiteralString] = """
--- partitions: how far each partition is committed
+-- partitions: the committed positions of both logs
 SELECT log, id, cursor, cursor_at, generation FROM partitions ORDER BY log, id
 """
 

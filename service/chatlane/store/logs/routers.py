@@ -31,7 +31,7 @@ class Heartbeat(NamedTuple):
 
 
 HEARTBEAT_SQL: Final[LiteralString] = """
--- routers: this one is alive
+-- routers: write a heartbeat
 INSERT INTO routers (id, version, seen_until)
 VALUES ($1, $2, clock_timestamp() + $3::interval)
 ON CONFLICT (id) DO UPDATE SET seen_until = clock_timestamp() + $3::interval
@@ -48,7 +48,7 @@ async def heartbeat(
 
 
 LIVE_SQL: Final[LiteralString] = """
--- routers: those that are alive, in the order that shares are dealt
+-- routers: the live routers by id, the order in which partitions are distributed
 SELECT id, extract(epoch FROM seen_until - clock_timestamp())::float8 AS seconds_left
 FROM routers WHERE seen_until > clock_timestamp() ORDER BY id
 """
@@ -60,7 +60,7 @@ async def live(connection: Connection) -> list[Peer]:
 
 
 WITHDRAW_SQL: Final[LiteralString] = """
--- routers: this one no longer counts
+-- routers: end the lease of a router
 UPDATE routers SET seen_until = clock_timestamp() WHERE id = $1 AND seen_until > clock_timestamp()
 """
 
@@ -71,7 +71,7 @@ async def withdraw(connection: Connection, router: UUID) -> None:
 
 
 PRUNE_SQL: Final[LiteralString] = """
--- routers: forget those dead for long
+-- routers: delete routers that expired long ago
 DELETE FROM routers WHERE seen_until < clock_timestamp() - $1::interval
 """
 
