@@ -23,7 +23,7 @@ class LaneRow(NamedTuple):
 
 
 FIND_SESSIONS_OF_CHATS_SQL: Final[LiteralString] = """
--- lanes, sessions: the sessions of chats, by the prefixes of their keys: threads and people
+-- lanes → sessions: the sessions of chats, by the prefixes of their keys: threads and people
 -- included, and ended sessions only if they can still get an answer
 SELECT lanes.session_key, lanes.session_id
 FROM unnest($1::text[]) AS want (prefix)

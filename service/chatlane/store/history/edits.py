@@ -73,7 +73,7 @@ async def find_homes(connection: Connection, digests: Iterable[bytes]) -> dict[b
 
 
 FIND_ORIGINALS_SQL: Final[LiteralString] = """
--- waiting, messages: user messages of locked sessions by their platform ids
+-- waiting → messages: user messages of locked sessions by their platform ids
 SELECT found.*, want.platform_message_id
 FROM unnest($1::uuid[], $2::text[]) AS want (session_id, platform_message_id)
 CROSS JOIN LATERAL (

@@ -42,7 +42,7 @@ async def insert(connection: Connection, rows: Sequence[MessageRow]) -> None:
 
 
 LAST_SOURCE_SQL: Final[LiteralString] = """
--- waiting, messages: the source of the newest message, among the last rows
+-- waiting → messages: the source of the newest message, among the last rows
 SELECT source FROM (
     (SELECT 1 AS age, arrival AS place, source FROM waiting
      WHERE session_id = $1 ORDER BY arrival DESC LIMIT 1)
