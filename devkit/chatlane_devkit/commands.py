@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from chatlane_devkit.demo.sabotage import Sabotage
+
 
 def demo(
     report: Annotated[
@@ -20,6 +22,10 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the logs even when all is well.")
     ] = False,
+    sabotage: Annotated[
+        Sabotage | None,
+        typer.Option(help="Break a promise on one answer: the verdict must find it."),
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the faults and the verdict as SVG.")
     ] = None,
@@ -27,12 +33,20 @@ def demo(
     """Play a day of chat on real servers, kill what can be killed, and check the outcome.
 
     Starts nats-server, Postgres, two routers, two workers and a subscriber on free ports, and
-    stops all of them at the end. Exits with 0 only if every accepted message was answered once
+    stops all of them at the end. A simple bot without chatlane gets the same messages and kills. Exits with 0 only if every accepted message was answered once
     and in order. Takes less than a minute.
     """
     from chatlane_devkit.demo.demo_run import main
 
-    raise typer.Exit(main(report=report, lines_per_second=speed, is_kept=keep, picture=picture))
+    raise typer.Exit(
+        main(
+            report=report,
+            lines_per_second=speed,
+            is_kept=keep,
+            picture=picture,
+            sabotage=sabotage,
+        )
+    )
 
 
 def dev(

@@ -33,7 +33,8 @@ async def test_the_demo_keeps_its_promises_while_everything_is_killed(
     for words in (
         "router 1 owns 16 of 32 partitions",
         "killed router 1 with SIGKILL",
-        "router 2 took over in",
+        "router 2 owns 32 of 32 partitions, ",
+        "killed 4 times as well",
         "killed worker 1 with SIGKILL",
         "killed nats-server with SIGKILL",
         "killed postgres with SIGKILL",
@@ -42,6 +43,27 @@ async def test_the_demo_keeps_its_promises_while_everything_is_killed(
         assert words in run.text
     for name, seconds in report["seconds"].items():
         tell(f"{name}: {seconds:.1f} s")
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "problem"),
+    [("drop", "told otherwise: "), ("repeat", "doubled: "), ("swap", "inverted: ")],
+)
+async def test_the_verdict_finds_sabotage(tmp_path: Path, sabotage: str, problem: str) -> None:
+    lines = SCENARIO_FILE.read_text("utf-8").splitlines(keepends=True)[:525]
+    lines = [line for line in lines if '"cue"' not in line]
+    (tmp_path / "feed.jsonl").write_text("".join(lines), "utf-8")
+    code = (
+        "from pathlib import Path; from chatlane_devkit.demo.demo_run import main; "
+        "from chatlane_devkit.demo.sabotage import Sabotage; "
+        f"raise SystemExit(main(feed=Path('feed.jsonl'), sabotage=Sabotage({sabotage!r})))"
+    )
+    async with started(tmp_path, "-c", code) as run:
+        assert await run.process.wait() == 1
+        assert run.processes() == []
+    assert "sabotage: " in run.text
+    assert problem in run.text
+    assert "the run does not keep its promises" in run.text
 
 
 async def test_the_demo_fails_when_a_promise_is_not_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 On a terminal the bar moves; elsewhere it prints a line for each tenth.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -19,6 +20,8 @@ from rich.text import Text
 
 from chatlane_devkit.judge.verdict import Verdict
 
+# Faults that the demo makes on purpose are red.
+_FAULT: Final = re.compile(r"with SIGKILL|^sabotage:")
 _TENTH: Final = 0.1
 _CHAT_WIDTH: Final = 72
 _SHOWN_PROBLEMS: Final = 8
@@ -38,7 +41,10 @@ class ConsoleOutput:
 
     def tell(self, sentence: str) -> None:
         """Print a line with the elapsed time."""
-        self.console.print(f"[dim]{self.seconds:6.1f} s[/]  {escape(sentence)}", highlight=False)
+        text = escape(sentence)
+        if _FAULT.search(sentence):
+            text = f"[bold red]{text}[/]"
+        self.console.print(f"[dim]{self.seconds:6.1f} s[/]  {text}", highlight=False)
 
     def headline(self, text: str) -> None:
         """Print the headline of a section."""
@@ -101,7 +107,8 @@ class PlainProgress:
         if published >= self._next * total_published:
             self._next = int(published / total_published / _TENTH + 1) * _TENTH
             self._narrator.tell(
-                f"{published} of {total_published} published, {heard} of {total_heard} answered"
+                f"{published} of {total_published} events published, "
+                f"{heard} of {total_heard} messages answered"
             )
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -9,11 +11,16 @@ from typing import Final
 from rich.console import Console
 
 from chatlane_client.transport.connection import open_connection
+from chatlane_devkit.demo.answer_gaps import AnswerGaps
+from chatlane_devkit.demo.bot_platform import BotOutcome, open_bot_platform
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.faults import Faults
 from chatlane_devkit.demo.picture import write_picture
+from chatlane_devkit.demo.report import loss_rows
+from chatlane_devkit.demo.sabotage import Sabotage, Saboteur
 from chatlane_devkit.demo.scenario_run import ScenarioRun, Stage, accounts_of, log_to
 from chatlane_devkit.demo.stack import open_stack
+from chatlane_devkit.judge.history import History, Received
 from chatlane_devkit.judge.verdict import Verdict
 from chatlane_devkit.scenario.feed import Step, read_feed
 from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
@@ -27,6 +34,13 @@ LINES_PER_SECOND: Final = 110.0
 _THINK: Final = timedelta(milliseconds=60)
 _PATIENCE: Final = timedelta(seconds=45)
 _EXIT_INTERRUPTED: Final = 130
+# By cue: the part, the name of its recovery, and the end of the recovery.
+_KILLS: Final = {
+    "router": ("router 1", "router taken over", "router 2 owns all partitions"),
+    "worker": ("worker 1", "worker's turns answered", "its turns are answered"),
+    "nats": ("nats-server", "first answer after nats-server", "the first answer"),
+    "postgres": ("postgres", "first answer after postgres", "the first answer"),
+}
 
 
 def main(
@@ -36,6 +50,7 @@ def main(
     lines_per_second: float = LINES_PER_SECOND,
     is_kept: bool = False,
     picture: Path | None = None,
+    sabotage: Sabotage | None = None,
 ) -> int:
     """Run the demo and return its exit code: 0 only when every guarantee held.
 
@@ -45,9 +60,12 @@ def main(
         lines_per_second: Speed of publishing.
         is_kept: Keep the logs also after a successful run.
         picture: Path of an SVG of the output, if wanted.
+        sabotage: A promise to break on purpose; the verdict must then be bad.
     """
     console = Console(record=picture is not None)
-    demo = _Demo(ConsoleOutput(console), report, lines_per_second, is_kept=is_kept)
+    demo = _Demo(
+        ConsoleOutput(console), report, lines_per_second, is_kept=is_kept, sabotage=sabotage
+    )
     try:
         code = asyncio.run(demo.run(read_feed(feed)))
         if picture is not None:
@@ -60,12 +78,19 @@ def main(
 
 class _Demo:
     def __init__(
-        self, narrator: ConsoleOutput, report: Path, lines_per_second: float, *, is_kept: bool
+        self,
+        narrator: ConsoleOutput,
+        report: Path,
+        lines_per_second: float,
+        *,
+        is_kept: bool,
+        sabotage: Sabotage | None,
     ) -> None:
         self.narrator = narrator
         self._report = report
         self._lines_per_second = lines_per_second
         self._is_kept = is_kept
+        self._sabotage = sabotage
 
     async def run(self, steps: tuple[Step, ...]) -> int:
         cancel_on_stop_signals()
@@ -85,23 +110,66 @@ class _Demo:
         """Play the feed while faults happen, show the outcome, and return the verdict."""
         self.narrator.headline("Two routers, two workers, one subscriber, real servers")
         performance = ScenarioRun(self.narrator, steps)
-        async with open_stack(directory, self.narrator.tell, think=_THINK) as stack:
+        async with (
+            open_stack(directory, self.narrator.tell, think=_THINK) as stack,
+            open_bot_platform(directory, _THINK) as platform,
+        ):
             score = performance.score
             faults = Faults(stack, self.narrator.tell, lambda: score.last_answer_at)
             async with open_connection(stack.nats.url, name="demo adapters") as client:
                 clients = dict.fromkeys(accounts_of(stack.settings), client)
                 stage = Stage(stack.settings, stack.observer, clients, client, client)
+
+                async def happen(cue: str) -> None:
+                    await asyncio.gather(faults.happen(cue), platform.kill_bot())
+
                 history = await performance.play(
                     stage,
-                    faults.happen,
+                    happen,
                     pace=lambda: self._lines_per_second,
                     patience=_PATIENCE,
+                    deliver=self._deliver(),
+                    also=platform.write,
                 )
+            with suppress(TimeoutError):
+                await platform.until_quiet()
         performance.seconds |= faults.seconds | {"total": self.narrator.seconds}
         verdict = performance.judged(stage, history)
+        self._show_kills(faults, score.silence)
+        self._show_bot(verdict, history, platform.outcome())
         performance.show(history, verdict, self._report)
         self.narrator.tell(f"report: {self._report}")
         return verdict
+
+    def _deliver(self) -> Callable[[Received], list[Received]]:
+        if self._sabotage is None:
+            return lambda answer: [answer]
+        return Saboteur(self._sabotage, self.narrator.tell).deliver
+
+    def _show_kills(self, faults: Faults, silence: AnswerGaps) -> None:
+        """Show for each kill when its part recovered, and how long no chat got an answer."""
+        rows = [
+            (
+                _KILLS[cue][0],
+                f"{faults.seconds[_KILLS[cue][1]]:.1f}",
+                _KILLS[cue][2],
+                f"{silence.longest(*span).seconds:.1f} s",
+            )
+            for cue, span in faults.spans.items()
+        ]
+        self.narrator.headline("What the kills cost")
+        columns = ("killed", "seconds", "until", "longest gap")
+        title = "Gap: people waited and no chat got an answer"
+        self.narrator.table(title, columns, rows)
+
+    def _show_bot(self, verdict: Verdict, history: History, bot: BotOutcome) -> None:
+        self.narrator.headline(f"A naive bot beside it, killed {bot.kills} times as well")
+        columns = ("what people noticed", "chatlane", "naive bot")
+        self.narrator.table(
+            "One process that polls, with its sessions in memory",
+            columns,
+            loss_rows(verdict, history, bot),
+        )
 
     def _keep_logs(self, directory: Path) -> None:
         target = self._report.parent / "demo-logs"

@@ -20,6 +20,7 @@ class Faults:
 
     Attributes:
         seconds: Duration of each recovery.
+        spans: By cue, the monotonic times of its beginning and of its recovery.
     """
 
     def __init__(self, stack: Stack, tell: Tell, last_answer_at: Callable[[], float]) -> None:
@@ -31,6 +32,7 @@ class Faults:
             last_answer_at: Monotonic time of the newest answer to any chat.
         """
         self.seconds: dict[str, float] = {}
+        self.spans: dict[str, tuple[float, float]] = {}
         self._stack = stack
         self._tell = tell
         self._last_answer_at = last_answer_at
@@ -48,7 +50,9 @@ class Faults:
             "nats": lambda: self._kill_server(self._stack.nats),
             "postgres": lambda: self._kill_server(self._stack.postgres),
         }
+        began_at = monotonic()
         await acts[cue]()
+        self.spans[cue] = began_at, monotonic()
 
     async def _kill_router(self) -> None:
         killed, heir, count = "router 1", "router 2", self._stack.partitions
@@ -56,7 +60,7 @@ class Faults:
         self._tell(f"killed {killed} with SIGKILL")
         seconds = await self._stack.until_owned({heir: count})
         self.seconds["router taken over"] = seconds
-        self._tell(f"{heir} took over in {seconds:.1f} s and owns {count} of {count} partitions")
+        self._tell(f"{heir} owns {count} of {count} partitions, {seconds:.1f} s after the kill")
         await self._stack.start_router(killed)
         await self._stack.until_owned({killed: count // 2, heir: count - count // 2})
         self._tell(f"{killed} is back and owns {count // 2} of {count} partitions")

@@ -76,6 +76,8 @@ class Player:
         pace: Callable[[], float],
         on_cue: Callable[[str], Awaitable[None]],
         patience: timedelta,
+        deliver: Callable[[Received], list[Received]] = lambda answer: [answer],
+        also: Callable[[Publication], None] = lambda _: None,
     ) -> None:
         """Create a player.
 
@@ -87,6 +89,8 @@ class Player:
             pace: Returns the lines of the feed per second; called before each line.
             on_cue: Triggers a fault; the run continues meanwhile.
             patience: Longest wait for the answers to published messages.
+            deliver: Returns what a chat receives in place of an answer.
+            also: Called with each publication when its turn comes.
         """
         self.score = score
         self._clients = clients
@@ -95,6 +99,8 @@ class Player:
         self._pace = pace
         self._on_cue = on_cue
         self._patience = patience
+        self._deliver = deliver
+        self._also = also
         self._adapters: dict[tuple[str, str], AdapterClient] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
@@ -170,6 +176,7 @@ class Player:
 
     async def _begin(self, publication: Publication) -> None:
         await self._slots.acquire()
+        self._also(publication)
         if publication.expect == "accepted":
             self.score.silence.begin()
         # Tasks start in the order of their creation, so they request each chat's lock in order.
@@ -240,7 +247,7 @@ class Player:
 
     async def _receive(self, message: OutboundMessage) -> None:
         answer = answer_of(message)
-        self.score.answers.append(answer)
+        self.score.answers.extend(self._deliver(answer))
         heard_count = sum(1 for _ in answer.heard_messages())
         self.score.heard += heard_count
         self.score.silence.end(heard_count)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chatlane_devkit.demo.bot_platform import BotOutcome
 from chatlane_devkit.judge.feed_checks import Said
-from chatlane_devkit.judge.history import History, Session
+from chatlane_devkit.judge.history import NUMBERED, History, Session
 from chatlane_devkit.judge.verdict import Verdict
 from chatlane_devkit.scenario.feed import Publication
 
@@ -36,6 +37,39 @@ def session_rows(history: History) -> list[tuple[object, ...]]:
 def _platform(session: Session) -> str:
     """Return the platform that a session key names in its third place."""
     return session.key.split(":")[2]
+
+
+def event_rows(feed: Sequence[Publication], history: History) -> list[tuple[object, ...]]:
+    """Return the events of the feed by their outcome, and their sum."""
+    counts = Counter(publication.expect for publication in feed)
+    found = len(history.dead_letters)
+    return [
+        ("messages", counts["accepted"], "answered by an agent"),
+        ("commands", counts["obeyed"], "executed and answered by the router"),
+        ("edits, reactions and the like", counts["kept"], "stored; no answer"),
+        ("repeats", counts["duplicate"], "dropped"),
+        ("broken events", counts["dead"], f"{found} dead letters"),
+        ("all", len(feed), "published"),
+    ]
+
+
+def loss_rows(verdict: Verdict, history: History, bot: BotOutcome) -> list[tuple[object, ...]]:
+    """Return what people noticed, for chatlane and for the naive bot."""
+    heard = Counter(
+        (answer.session_id, message.seq)
+        for answer in history.received
+        for message in answer.heard_messages()
+    )
+    rows = {(row.session_id, row.seq) for row in history.rows if row.role != "assistant"}
+    split = sum(
+        len(check.problems) for check in verdict.checks if "one conversation" in check.promise
+    )
+    return [
+        ("messages that people wrote", len(rows), bot.messages),
+        ("never answered", len(rows - heard.keys()), bot.lost),
+        ("answered twice or more", sum(count > 1 for count in heard.values()), bot.doubled),
+        ("conversations with forgotten messages", split, bot.forgotten),
+    ]
 
 
 def copy_rows(feed: Sequence[Publication], history: History) -> list[tuple[object, ...]]:
@@ -72,7 +106,8 @@ def one_conversation(
 ) -> tuple[str, list[tuple[str, str]]]:
     """Return the key and the lines of a session in which several messages shared an answer.
 
-    A line is its author (empty for an answer) and its text.
+    A line is its author (empty for an answer) and its text. Messages are numbered as they are shown:
+    a transcript also numbers the answers.
     """
     session = _telling_session(history)
     if session is None:
@@ -82,12 +117,23 @@ def one_conversation(
         for publication in feed
         if publication.expect == "accepted"
     }
-    lines = [
-        messages.get(Said(row.message_id, row.text), ("", row.text))
-        for row in history.rows
-        if row.session_id == session.id
-    ]
+    lines: list[tuple[str, str]] = []
+    numbers: dict[int, int] = {}
+    for row in history.rows:
+        if row.session_id != session.id:
+            continue
+        author, text = messages.get(Said(row.message_id, row.text), ("", row.text))
+        if author:
+            numbers[row.seq] = len(numbers) + 1
+            lines.append((author, f"#{numbers[row.seq]} {text}"))
+        else:
+            lines.append(("", _renumbered(text, numbers)))
     return session.key, lines
+
+
+def _renumbered(answer: str, numbers: Mapping[int, int]) -> str:
+    """Return an answer with the numbers under which its messages are shown."""
+    return NUMBERED.sub(lambda found: f"#{numbers.get(int(found[1]), found[1])} heard: ", answer)
 
 
 def _author(publication: Publication) -> str:

@@ -19,7 +19,7 @@ from chatlane_devkit.demo import report as reports
 from chatlane_devkit.demo.console import ConsoleOutput, PlayProgress
 from chatlane_devkit.demo.observer import Observer, read_dead_notices, read_log
 from chatlane_devkit.demo.player import Player, Score
-from chatlane_devkit.judge.history import History
+from chatlane_devkit.judge.history import History, Received
 from chatlane_devkit.judge.verdict import Run, Verdict, judge
 from chatlane_devkit.scenario.feed import Publication, Step, publications
 from chatlane_devkit.servers.conditions import until
@@ -90,6 +90,8 @@ class ScenarioRun:
         *,
         pace: Callable[[], float],
         patience: timedelta,
+        deliver: Callable[[Received], list[Received]] = lambda answer: [answer],
+        also: Callable[[Publication], None] = lambda _: None,
     ) -> History:
         """Play the whole feed and return its history.
 
@@ -99,6 +101,8 @@ class ScenarioRun:
             on_cue: Triggers a fault; the run continues meanwhile.
             pace: Returns the lines of the feed per second; called before each line.
             patience: Longest wait for the answers to published messages.
+            deliver: Returns what a chat receives in place of an answer.
+            also: Called with each publication when its turn comes.
         """
         begin = self._narrator.seconds
         self.seconds["set up"] = begin
@@ -110,6 +114,8 @@ class ScenarioRun:
             pace=pace,
             on_cue=on_cue,
             patience=patience,
+            deliver=deliver,
+            also=also,
         )
         self._narrator.headline(f"A day of chat: {len(self._feed)} events")
         async with player.receiving():
@@ -136,22 +142,30 @@ class ScenarioRun:
         narrator.chat(*reports.one_conversation(self._feed, history))
         narrator.headline("What came of it")
         narrator.table(
-            "Sessions",
+            "Events: published, and what became of them",
+            ("events", "count", "outcome"),
+            reports.event_rows(self._feed, history),
+        )
+        narrator.table(
+            "Sessions: every accepted message is in one",
             ("platform", "agent", "sessions", "ended", "messages", "answers"),
             reports.session_rows(history),
         )
         narrator.table(
-            "Copies",
-            ("copy", "published", "in the log", "stopped by"),
+            "Repeats: none became a second message",
+            ("repeat", "published", "in the log", "stopped by"),
             reports.copy_rows(self._feed, history),
         )
         narrator.table(
-            "Dead letters", ("reason", "count", "detail"), reports.dead_letter_rows(history)
+            "Dead letters: one for each broken event",
+            ("reason", "count", "detail"),
+            reports.dead_letter_rows(history),
         )
         narrator.headline("Verdict")
         narrator.verdict(verdict)
         reports.write(report, reports.as_json(verdict, self._feed, history, self.seconds))
-        narrator.tell(f"longest gap without an answer: {self.seconds['longest gap']:.1f} s")
+        gap = self.seconds["longest gap"]
+        narrator.tell(f"longest gap without an answer: {gap:.1f} s")
         words = "every accepted message was delivered exactly once and in order"
         narrator.tell(words if verdict.is_good else "the run does not keep its promises")
 

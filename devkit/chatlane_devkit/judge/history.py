@@ -20,7 +20,7 @@ _MOST_SHOWN: Final = 12
 
 # Answers of the echo worker and examples/subscriber.py, one line per message.
 HEARD: Final = re.compile(r"^#\d+ heard: (.*)$", re.MULTILINE)
-_NUMBERED: Final = re.compile(r"^#(\d+) heard: ", re.MULTILINE)
+NUMBERED: Final = re.compile(r"^#(\d+) heard: ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Received:
 
     def heard_messages(self) -> Iterator[Heard]:
         """Yield the messages that the echo agent reports, with their numbers."""
-        _, *pieces = _NUMBERED.split(self.text)
+        _, *pieces = NUMBERED.split(self.text)
         for seq, text in zip(pieces[::2], pieces[1::2], strict=True):
             yield Heard(int(seq), text.removesuffix("\n"))
 

@@ -2,16 +2,20 @@
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
+from chatlane_devkit.demo.bot_platform import BotOutcome
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.report import (
     as_json,
     copy_rows,
     dead_letter_rows,
+    event_rows,
+    loss_rows,
     one_conversation,
     session_rows,
     write,
@@ -87,8 +91,39 @@ def test_a_conversation_names_its_people() -> None:
     )
     key, lines = one_conversation(FEED, history)
     assert key == HISTORY.sessions[0].key
-    assert lines[:2] == [("Ann", "one"), ("Ben", "two")]
+    assert lines[:2] == [("Ann", "#1 one"), ("Ben", "#2 two")]
     assert lines[-1] == ("", TEXT)
+
+
+def test_messages_are_numbered_as_they_are_shown() -> None:
+    """A transcript numbers answers as well, so its numbers would look like lost messages."""
+    rows = [
+        Row("s", 1, "user", "one", "1"),
+        Row("s", 2, "assistant", "#1 heard: one"),
+        Row("s", 3, "user", "two", "2"),
+        Row("s", 4, "assistant", "#3 heard: two"),
+    ]
+    _, lines = one_conversation(FEED, replace(HISTORY, rows=rows))
+    assert lines == [
+        ("Ann", "#1 one"),
+        ("", "#1 heard: one"),
+        ("Ben", "#2 two"),
+        ("", "#2 heard: two"),
+    ]
+
+
+def test_the_events_add_up_to_what_was_published() -> None:
+    *parts, (name, total, _) = event_rows(FEED, HISTORY)
+    assert (name, total) == ("all", len(FEED))
+    assert sum(int(str(row[1])) for row in parts) == total
+
+
+def test_losses_are_counted_for_both() -> None:
+    twice = [*HISTORY.received, replace(HISTORY.received[0], text="#1 heard: one")]
+    bot = BotOutcome(messages=3, lost=1, doubled=2, forgotten=4, kills=1)
+    rows = [*HISTORY.rows, Row("s", 4, "user", "three", "3")]
+    found = loss_rows(VERDICT, replace(HISTORY, received=twice, rows=rows), bot)
+    assert [row[1:] for row in found] == [(3, 3), (1, 1), (1, 2), (0, 4)]
 
 
 def test_without_any_session_there_is_no_conversation() -> None:
@@ -129,9 +164,9 @@ def test_without_a_terminal_progress_is_a_sentence_for_each_tenth() -> None:
             progress.show(published_so_far, published_so_far // 2)
     lines = output.getvalue().splitlines()
     assert [line.split("s  ")[1] for line in lines] == [
-        "10 of 100 published, 5 of 50 answered",
-        "35 of 100 published, 17 of 50 answered",
-        "100 of 100 published, 50 of 50 answered",
+        "10 of 100 events published, 5 of 50 messages answered",
+        "35 of 100 events published, 17 of 50 messages answered",
+        "100 of 100 events published, 50 of 50 messages answered",
     ]
 
 

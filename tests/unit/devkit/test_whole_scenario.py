@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from chatlane_devkit.demo.sabotage import Sabotage, Saboteur
 from chatlane_devkit.judge.command_checks import NEW_AFTER_SILENCE
 from chatlane_devkit.judge.feed_checks import Cut, conversations
 from chatlane_devkit.judge.history import (
@@ -142,6 +143,20 @@ def test_any_single_message_is_missed(number: int) -> None:
     answers = list(HISTORY.received)
     del answers[number]
     assert not judge(Run(replace(HISTORY, received=answers), FEED, IDLE)).is_good
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "kind"),
+    [(Sabotage.DROP, "gap: "), (Sabotage.REPEAT, "doubled: "), (Sabotage.SWAP, "inverted: ")],
+)
+def test_sabotage_of_one_answer_is_named(sabotage: Sabotage, kind: str) -> None:
+    told: list[str] = []
+    saboteur = Saboteur(sabotage, told.append)
+    received = [given for answer in HISTORY.received for given in saboteur.deliver(answer)]
+    verdict = judge(Run(replace(HISTORY, received=received), FEED, IDLE))
+    assert not verdict.is_good
+    assert any(problem.startswith(kind) for problem in verdict.problems)
+    assert len(told) == 1
 
 
 def test_an_album_that_was_answered_in_pieces_is_named() -> None:
