@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
 from typing_extensions import override
@@ -582,10 +582,17 @@ def change_service(
     return ChangeService(store, writer or recording, declared, SLOTS)
 
 
+# A test on a busy machine may leave a transaction idle for longer than a router does.
+_STATEMENT_TIMEOUT: Final = timedelta(seconds=20)
+
+
 @asynccontextmanager
 async def open_kernel(dsn: str, declared: Catalog | None = None) -> AsyncIterator[Kernel]:
     """Open a kernel on a migrated database, with the rights of a router."""
-    async with open_store(dsn) as owner, open_store(await login_of(dsn)) as store:
+    async with (
+        open_store(dsn) as owner,
+        open_store(await login_of(dsn), statement_timeout=_STATEMENT_TIMEOUT) as store,
+    ):
         async with store.transaction() as connection:
             await dedupe_marks.create_partitions(connection, timedelta(days=3))
         yield Kernel(store, declared or catalog(), owner)
