@@ -92,7 +92,7 @@ class BatchDecision:
 
     catalog: Catalog
     slots: int
-    erasure_key: ErasureKey | None = None
+    erasure_key: ErasureKey | None = field(default=None, repr=False)
     _effects: Effects = field(default_factory=Effects, init=False)
 
     async def run(self, unit_of_work: UnitOfWork, messages: Sequence[DecodedMessage]) -> None:

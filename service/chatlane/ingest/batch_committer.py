@@ -135,7 +135,7 @@ class Batches:
     jitter: Random
     full_streams: Callable[[], Collection[str]] = tuple
     inbound_is_read: Callable[[datetime], Awaitable[bool]] | None = None
-    erasure_key: ErasureKey | None = None
+    erasure_key: ErasureKey | None = field(default=None, repr=False)
     began_at: datetime = field(default_factory=partial(datetime.now, UTC))
     find_blocker: Callable[[int], Awaitable[Blocker | None]] | None = None
     _held_up: dict[PartitionId, _HeldUp] = field(default_factory=dict, init=False)
