@@ -133,7 +133,7 @@ class WaitingBatches(GatedBatches):
     def __init__(self, intake: FakeIntake, *, is_read: bool) -> None:
         super().__init__(intake)
         self.committed: list[tuple[int, ...]] = []
-        self._inbound_is_read = self._is_read
+        self.inbound_is_read = self._is_read
         self.is_read = is_read
         self.asked: list[datetime] = []
 
