@@ -26,6 +26,7 @@ from chatlane_client.errors import (
     UnansweredRequestError,
     UnavailableServiceError,
     UnconfirmedPublishError,
+    UndeclaredAccountError,
     UndeliverableError,
 )
 from chatlane_client.transport.connection import open_connection
@@ -68,6 +69,7 @@ __all__ = [
     "UnansweredRequestError",
     "UnavailableServiceError",
     "UnconfirmedPublishError",
+    "UndeclaredAccountError",
     "UndeliverableError",
     "WriteNote",
     "deleted",

@@ -5,22 +5,30 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
+import nats.errors
+import nats.js.errors
 from nats.aio.client import Client
 from opentelemetry.trace import SpanKind
 
 from chatlane_client.delivery import GAP_PATIENCE, Deliver, OutboundReader
-from chatlane_client.errors import ForeignEventError, RetryLaterError
+from chatlane_client.errors import ForeignEventError, RetryLaterError, UndeclaredAccountError
 from chatlane_client.transport.retry import Backoff
 from chatlane_client.transport.tracing import span
 from chatlane_client.transport.wire import Stored, publish_stored
 from chatlane_schemas import InboundEvent
 from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import StreamName, outbound_durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Initial and longest delay that senders are asked to wait while the log is full.
 _FULL: Final = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
+
+
+_LOOK_FOR: Final = timedelta(seconds=2)
+# Error code of JetStream: the stream exists, and has no such consumer.
+_NO_CONSUMER: Final = 10014
 
 
 class AdapterClient:
@@ -50,6 +58,8 @@ class AdapterClient:
         self._account = subjects.declared_name(account)
         self._gap_patience = gap_patience
         self._stopping = asyncio.Event()
+        self._has_looked = False
+        self._looking = asyncio.Lock()
         # Set while the log is full: the delay that the next sender is asked to wait.
         self._waits: Iterator[float] | None = None
         # The lock of a chat lives as long as a caller publishes to the chat.
@@ -76,16 +86,39 @@ class AdapterClient:
                 anyway, so publish it again before the next event of its chat.
             OversizedMessageError: The event was not sent.
             ForeignEventError: The event is of another account.
+            UndeclaredAccountError: chatlane.toml does not declare the account.
             RefusedPublishError: The log will never accept the event.
             ConnectionClosedError: The connection is closed for good.
         """
         self._check_account(event)
+        await self._require_declared()
         subject = subjects.inbound_for(event)
         chat = self._chats.setdefault(subject, asyncio.Lock())
         names = {"chatlane.platform": self._platform, "chatlane.account": self._account}
         async with chat:
             with span("publish INBOUND", SpanKind.PRODUCER, names):
                 return await self._publish(subject, event, give_up_after)
+
+    async def _require_declared(self) -> None:
+        """Raise an error if no durable exists for the account; look once, with the first event.
+
+        `chatlane admin apply` makes a durable for each declared account. A server that does not
+        answer says nothing about the account.
+        """
+        async with self._looking:
+            if self._has_looked or not self._client.is_connected:
+                return
+            durable = outbound_durable(self._platform, self._account)
+            try:
+                await self._client.jetstream().consumer_info(
+                    StreamName.OUTBOUND, durable, timeout=_LOOK_FOR.total_seconds()
+                )
+            except nats.js.errors.NotFoundError as exc:
+                if exc.err_code == _NO_CONSUMER:
+                    raise UndeclaredAccountError(self._platform, self._account) from exc
+            except nats.errors.Error:
+                pass
+            self._has_looked = True
 
     async def _publish(
         self, subject: str, event: InboundEvent, give_up_after: timedelta | None

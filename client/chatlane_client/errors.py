@@ -11,6 +11,7 @@ ChatlaneClientError
     ├── OversizedMessageError
     ├── RefusedPublishError
     ├── ForeignEventError
+    ├── UndeclaredAccountError  chatlane.toml does not declare the account: nothing was stored
     ├── InvalidAnswerError
     ├── RefusedRequestError
     │   ├── SessionNotFoundError
@@ -124,6 +125,19 @@ class ForeignEventError(PermanentError):
         self.address = address
         self.own_address = own_address
         super().__init__(f"event {event_id} is of {address}, this client speaks for {own_address}")
+
+
+class UndeclaredAccountError(PermanentError):
+    """No account of this name is declared; its events would become dead letters."""
+
+    def __init__(self, platform: str, account: str) -> None:
+        self.platform = platform
+        self.account = account
+        super().__init__(
+            f"account {account!r} of platform {platform!r} is not declared: check the name, or add "
+            f"[platforms.{platform}.accounts.{account}] to chatlane.toml, run `chatlane admin "
+            "apply` and restart the routers"
+        )
 
 
 class InvalidAnswerError(PermanentError):

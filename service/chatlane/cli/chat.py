@@ -24,7 +24,11 @@ from chatlane.cli.shared.options import (
 )
 from chatlane.observability.logs import without_controls
 from chatlane_client.adapter import AdapterClient
-from chatlane_client.errors import RetryLaterError, UnconfirmedPublishError
+from chatlane_client.errors import (
+    RetryLaterError,
+    UnconfirmedPublishError,
+    UndeclaredAccountError,
+)
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.envelope import new_envelope_id
@@ -240,6 +244,8 @@ async def _publish(adapter: AdapterClient, event: InboundEvent) -> None:
             f"no stream stored the message within {shown(_STORED_WITHIN)}: check that there is a "
             "stream INBOUND (`chatlane admin apply` creates it)"
         ) from exc
+    except UndeclaredAccountError as exc:
+        raise CommandError(str(exc)) from exc
     except RetryLaterError as exc:
         raise CommandError("the stream INBOUND is full: check that a router runs") from exc
 

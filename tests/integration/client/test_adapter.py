@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import ConsumerInfo
+from nats.js.api import ConsumerConfig, ConsumerInfo
 
 from chatlane_client import (
     AdapterClient,
@@ -17,6 +17,7 @@ from chatlane_client import (
     OversizedMessageError,
     RefusedPublishError,
     UnconfirmedPublishError,
+    UndeclaredAccountError,
     UndeliverableError,
     open_connection,
 )
@@ -122,6 +123,26 @@ def adapter_of(client: Client) -> AdapterClient:
 
 
 # Publishing.
+
+
+async def test_a_misspelt_account_is_refused_before_anything_is_stored(client: Client) -> None:
+    adapter = AdapterClient(client, platform=PLATFORM, account="mispelt")
+    event = said("a").model_copy(update={"account": "mispelt"})
+    for _ in range(2):
+        with pytest.raises(UndeclaredAccountError, match="account 'mispelt' of platform"):
+            await adapter.publish(event)
+    assert await stored_events(client) == []
+
+
+async def test_an_account_is_looked_for_again_until_it_is_declared(client: Client) -> None:
+    adapter = AdapterClient(client, platform=PLATFORM, account="later")
+    event = said("a").model_copy(update={"account": "later"})
+    with pytest.raises(UndeclaredAccountError):
+        await adapter.publish(event)
+    durable = outbound_durable(PLATFORM, "later")
+    await client.jetstream().add_consumer(StreamName.OUTBOUND, ConsumerConfig(durable_name=durable))
+    await adapter.publish(event)
+    assert [stored.id for stored in await stored_events(client)] == [event.id]
 
 
 async def test_events_of_a_chat_are_stored_in_the_order_of_the_calls(client: Client) -> None:
