@@ -113,6 +113,7 @@ class ClaimClient:
             tells_begin=True,
         )
         heard_at: float | None = None
+        is_logged = False
         guard = CancellationGuard()
         for pause, seconds in zip(_PAUSES.pauses(), _PATIENCE.pauses(), strict=True):
             asked_at = monotonic()
@@ -129,7 +130,12 @@ class ClaimClient:
             except TransientError as exc:
                 if not (isinstance(exc, UnansweredRequestError) and exc.reached_nobody):
                     heard_at = heard_at or asked_at
-                _log.info("claim_unanswered", extra={"turn_id": str(turn_id), "error": str(exc)})
+                if not is_logged:
+                    is_logged = True
+                    about = {"turn_id": str(turn_id), "error": str(exc)}
+                    _log.info(
+                        "claim_unanswered: turn %s: %s; trying again", turn_id, exc, extra=about
+                    )
             except (InvalidAnswerError, RefusedRequestError):
                 await self._tell_unusable(request)
                 raise

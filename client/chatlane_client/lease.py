@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from time import monotonic
+from uuid import UUID
 
 from chatlane_client.errors import InvalidAnswerError, RefusedRequestError, TransientError
 from chatlane_client.transport.retry import Backoff, CancellationGuard, cancel_until_ended
@@ -29,14 +30,17 @@ class Lease:
         was_renewed: Whether the lease was renewed at least once.
     """
 
-    def __init__(self, asked_at: float, length: timedelta) -> None:
+    def __init__(self, asked_at: float, length: timedelta, turn_id: UUID | None = None) -> None:
         """Start a lease.
 
         Args:
             asked_at: Monotonic time just before the request that was granted.
             length: Length of the lease from the reply.
+            turn_id: The turn, for the log.
         """
         self.was_renewed = False
+        self._turn_id = turn_id
+        self._is_unanswered = False
         self._begin(asked_at, length.total_seconds())
 
     async def secure(self, renew: Renew) -> bool:
@@ -82,6 +86,7 @@ class Lease:
             reply = await self._try_renew(renew, until - asked_at)
             guard.check()
             if reply is not None:
+                self._is_unanswered = False
                 if reply.status is RenewStatus.RENEWED:
                     self.was_renewed = True
                     self._begin(asked_at, reply.lease_ms / 1000)
@@ -97,7 +102,12 @@ class Lease:
         try:
             return await renew(timedelta(seconds=patience))
         except (TransientError, InvalidAnswerError, RefusedRequestError) as exc:
-            _log.warning("renewal_unanswered", extra={"error": str(exc)})
+            if not self._is_unanswered:
+                self._is_unanswered = True
+                about = {"turn_id": str(self._turn_id), "error": str(exc)}
+                _log.warning(
+                    "renewal_unanswered: turn %s: %s; trying again", self._turn_id, exc, extra=about
+                )
             return None
 
     def _backoff(self) -> Backoff:

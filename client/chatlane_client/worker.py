@@ -235,7 +235,7 @@ class TurnWorker:
 
     async def _work(self, grant: Grant, signals: Signals, current: Span) -> None:
         """Run the handler while the lease is held, and publish its result."""
-        lease = Lease(grant.asked_at, grant.lease)
+        lease = Lease(grant.asked_at, grant.lease, grant.turn_id)
         renew = partial(self._renew, grant, signals)
         if not await lease.secure(partial(renew, has_begun=False)):
             _log.warning("turn_lost", extra=_about(grant, reason="answered too late"))

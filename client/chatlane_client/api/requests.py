@@ -73,8 +73,8 @@ class Requests:
         try:
             async with asyncio.timeout(patience):
                 guard = CancellationGuard()
-                for pause in Backoff().pauses():
-                    reply = await self._try(subject, request, model)
+                for number, pause in enumerate(Backoff().pauses()):
+                    reply = await self._try(subject, request, model, is_first=number == 0)
                     guard.check()
                     if reply is not None:
                         return reply
@@ -83,11 +83,15 @@ class Requests:
             raise UnansweredRequestError(subject, reached_nobody=False) from exc
         raise AssertionError("pauses never end")
 
-    async def _try(self, subject: str, request: Envelope, model: type[ReplyT]) -> ReplyT | None:
+    async def _try(
+        self, subject: str, request: Envelope, model: type[ReplyT], *, is_first: bool
+    ) -> ReplyT | None:
         try:
             return await ask(self._client, subject, request, model)
         except TransientError as exc:
-            _log.info("request_unanswered", extra={"error": str(exc)})
+            if is_first:
+                about = {"subject": subject, "error": str(exc)}
+                _log.info("request_unanswered: %s; trying again", exc, extra=about)
             return None
 
 

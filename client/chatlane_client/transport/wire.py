@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final, NamedTuple, TypeVar, assert_never
+from weakref import WeakKeyDictionary
 
 import nats.errors
 import nats.js.errors
@@ -34,11 +35,15 @@ from chatlane_client.errors import (
 )
 from chatlane_client.transport.connection import note_answer, note_silence, until_connected
 from chatlane_client.transport.retry import Backoff, CancellationGuard
+from chatlane_client.transport.secured import without_chats
 from chatlane_client.transport.tracing import trace_headers
 from chatlane_schemas import DecodeError, Envelope, decode, encode
 from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, ApiReply, SessionReply
 
 _log = logging.getLogger("chatlane_client")
+
+# Kinds of failure that were logged since a publish succeeded, by connection.
+_failing: Final[WeakKeyDictionary[Client, set[tuple[str, str]]]] = WeakKeyDictionary()
 
 AnswerT = TypeVar("AnswerT", bound=Envelope)
 
@@ -223,14 +228,29 @@ async def _try_publish(
         else:
             note_answer(client)
         if isinstance(exc, nats.js.errors.APIError) and exc.err_code in _FULL:
-            _log.warning("stream_full", extra={"subject": subject, "message_id": message.id})
+            _log_failure(client, "stream_full", subject, message.id, exc)
             raise RetryLaterError(subject, message.id, _FULL_STREAM_RETRY) from exc
         # No stream, no reply, an election: the outcome is unknown, not failed.
-        extra = {"subject": subject, "message_id": message.id, "error": type(exc).__name__}
-        _log.warning("publish_unconfirmed", extra=extra)
+        _log_failure(client, "publish_unconfirmed", subject, message.id, exc)
         return None
     note_answer(client)
+    _failing.pop(client, None)
     return Stored(confirmation["seq"], bool(confirmation.get("duplicate")))
+
+
+def _log_failure(
+    client: Client, event: str, subject: str, message_id: str, error: Exception
+) -> None:
+    """Log a failing publish once for each kind of message, until a publish succeeds."""
+    place = without_chats(subject)
+    kind = event, ".".join(subject.split(".")[:3])
+    logged = _failing.setdefault(client, set())
+    if kind in logged:
+        return
+    logged.add(kind)
+    text = f"{type(error).__name__}: {without_chats(str(error))}".removesuffix(": ")
+    about = {"subject": place, "message_id": message_id, "error": text}
+    _log.warning(f"{event}: %s: %s; trying again", place, text, extra=about)
 
 
 def _read_answer(subject: str, model: type[AnswerT], body: bytes) -> AnswerT:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from time import monotonic
+from uuid import UUID
 
 import pytest
 
@@ -51,11 +52,18 @@ async def test_a_lease_that_nobody_renews_ends_in_time() -> None:
     assert monotonic() - start >= SECONDS - 0.01
 
 
-async def test_an_unanswered_renewal_is_repeated_within_the_lease() -> None:
+async def test_an_unanswered_renewal_is_repeated_within_the_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     asked: list[float] = []
-    renew = request_handler(None, RenewStatus.RENEWED, RenewStatus.STALE, asked=asked)
-    assert await Lease(monotonic(), LENGTH).keep(renew) == "stale"
-    assert len(asked) == 3
+    renew = request_handler(None, None, RenewStatus.RENEWED, RenewStatus.STALE, asked=asked)
+    turn_id = UUID(int=7)
+    assert await Lease(monotonic(), LENGTH, turn_id).keep(renew) == "stale"
+    assert len(asked) == 4
+    # One line for both attempts, with turn and error.
+    assert caplog.messages == [
+        f"renewal_unanswered: turn {turn_id}: no answer on subject in time; trying again"
+    ]
 
 
 async def test_the_lease_counts_from_before_the_request() -> None:
