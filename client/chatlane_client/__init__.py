@@ -5,9 +5,9 @@ from chatlane_client.adapter_events import deleted, edited, reacted, thread_open
 from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.api.transcripts import TranscriptApi
-from chatlane_client.delivery import Deliver
 from chatlane_client.endings import NoteWriter, WriteNote
 from chatlane_client.errors import (
+    ChatGone,
     ChatlaneClientError,
     ConflictingRequestError,
     ConnectionClosedError,
@@ -18,6 +18,7 @@ from chatlane_client.errors import (
     PermanentError,
     RefusedPublishError,
     RefusedRequestError,
+    RetryAfter,
     RetryLaterError,
     SessionNotFoundError,
     StaleRequestError,
@@ -27,8 +28,12 @@ from chatlane_client.errors import (
     UnavailableServiceError,
     UnconfirmedPublishError,
     UndeclaredAccountError,
+    Undeliverable,
     UndeliverableError,
 )
+from chatlane_client.message_sender import Deliver, SendPiece
+from chatlane_client.pieces import Piece, TextLimit
+from chatlane_client.rate_budget import RateBudget
 from chatlane_client.transport.connection import open_connection
 from chatlane_client.transport.secured import OnRefused, Refusal
 from chatlane_client.transport.wire import Stored
@@ -38,6 +43,7 @@ from chatlane_client.worker import TurnWorker
 __all__ = [
     "AdapterClient",
     "Answer",
+    "ChatGone",
     "ChatlaneClientError",
     "ConflictingRequestError",
     "ConnectionClosedError",
@@ -51,16 +57,21 @@ __all__ = [
     "OnRefused",
     "OversizedMessageError",
     "PermanentError",
+    "Piece",
+    "RateBudget",
     "Refusal",
     "RefusedPublishError",
     "RefusedRequestError",
     "Reply",
+    "RetryAfter",
     "RetryLaterError",
+    "SendPiece",
     "SessionApi",
     "SessionLifeApi",
     "SessionNotFoundError",
     "StaleRequestError",
     "Stored",
+    "TextLimit",
     "TranscriptApi",
     "TransientError",
     "Turn",
@@ -70,6 +81,7 @@ __all__ = [
     "UnavailableServiceError",
     "UnconfirmedPublishError",
     "UndeclaredAccountError",
+    "Undeliverable",
     "UndeliverableError",
     "WriteNote",
     "deleted",

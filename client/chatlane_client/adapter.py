@@ -10,9 +10,21 @@ import nats.js.errors
 from nats.aio.client import Client
 from opentelemetry.trace import SpanKind
 
-from chatlane_client.delivery import GAP_PATIENCE, Deliver, OutboundReader
+from chatlane_client.delivery import GAP_PATIENCE, OutboundReader
+from chatlane_client.delivery_progress import DeliveryProgress
 from chatlane_client.errors import ForeignEventError, RetryLaterError, UndeclaredAccountError
-from chatlane_client.transport.retry import Backoff
+from chatlane_client.message_sender import (
+    Deliver,
+    MessageSender,
+    SendAll,
+    SendPiece,
+    message_in_pieces,
+    whole_message,
+)
+from chatlane_client.pieces import TextLimit
+from chatlane_client.rate_budget import RateBudget
+from chatlane_client.receipts import ReceiptWriter
+from chatlane_client.transport.retry import Backoff, cancel_until_ended
 from chatlane_client.transport.tracing import span
 from chatlane_client.transport.wire import Stored, publish_stored
 from chatlane_schemas import InboundEvent
@@ -23,6 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Initial and longest delay that senders are asked to wait while the log is full.
+# A receipt that is not confirmed is published again, unless the process is to stop.
+_RECEIPT_PATIENCE: Final = timedelta(seconds=5)
+GIVE_UP_AFTER: Final = timedelta(hours=24)
 _FULL: Final = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 
 
@@ -41,6 +56,8 @@ class AdapterClient:
         platform: str,
         account: str,
         gap_patience: timedelta = GAP_PATIENCE,
+        budget: RateBudget | None = None,
+        give_up_after: timedelta = GIVE_UP_AFTER,
     ) -> None:
         """Create the client.
 
@@ -49,6 +66,8 @@ class AdapterClient:
             platform: Declared name of the platform.
             account: Declared name of the account; only one process at a time delivers for it.
             gap_patience: How long a message waits for missing earlier messages.
+            budget: Rates that the platform allows; None for no limit.
+            give_up_after: Age at which a message that still fails is given up.
 
         Raises:
             SubjectError: The name cannot be declared, so no partition would receive its events.
@@ -57,6 +76,8 @@ class AdapterClient:
         self._platform = subjects.declared_name(platform.lower())
         self._account = subjects.declared_name(account)
         self._gap_patience = gap_patience
+        self._budget = budget or RateBudget()
+        self._give_up_after = give_up_after
         self._stopping = asyncio.Event()
         self._has_looked = False
         self._looking = asyncio.Lock()
@@ -143,15 +164,44 @@ class AdapterClient:
         Raises:
             ConnectionClosedError: The connection is closed for good.
         """
+        await self._deliver(whole_message(handler, self._budget))
+
+    async def deliver_pieces(self, handler: SendPiece, *, limit: TextLimit | None = None) -> None:
+        """Pass every outbound message of the account to a handler in pieces, until stopped.
+
+        As `deliver`, but text that is longer than the limit is split. The service keeps the
+        progress: after a restart, the delivery goes on with the piece that is missing.
+
+        Raises:
+            ConnectionClosedError: The connection is closed for good.
+        """
+        await self._deliver(message_in_pieces(handler, limit, self._budget))
+
+    async def _deliver(self, send: SendAll) -> None:
+        receipts = ReceiptWriter(self._publish_receipt, self._stopping)
+        known = DeliveryProgress(
+            self._client,
+            platform=self._platform,
+            account=self._account,
+            stopping=self._stopping,
+        )
+        sender = MessageSender(send, receipts, known.find, self._budget, self._give_up_after)
         reader = OutboundReader(
             self._client,
-            handler,
+            sender,
             platform=self._platform,
             account=self._account,
             gap_patience=self._gap_patience,
             stopping=self._stopping,
         )
-        await reader.run()
+        writing = asyncio.create_task(receipts.run())
+        try:
+            await reader.run()
+        finally:
+            await cancel_until_ended(writing)
+
+    async def _publish_receipt(self, receipt: InboundEvent) -> None:
+        await self.publish(receipt, give_up_after=_RECEIPT_PATIENCE)
 
     def stop(self) -> None:
         """End `deliver` once the running handlers have returned."""

@@ -34,6 +34,7 @@ from chatlane_schemas import (
     ResumeMark,
     Source,
     TurnMessage,
+    Undelivered,
     new_envelope_id,
 )
 from chatlane_schemas.topology import subjects
@@ -77,6 +78,7 @@ class Grant:
     interruption: Interruption | None = None
     model_override: ModelOverride | None = None
     resume_pending: ResumeMark | None = None
+    undelivered: tuple[Undelivered, ...] = ()
 
     @property
     def message_ids(self) -> tuple[UUID, ...]:
@@ -258,4 +260,5 @@ def _grant(reply: ClaimReply, asked_at: float) -> Grant | None:
         interruption=reply.interruption,
         model_override=reply.model_override,
         resume_pending=reply.resume_pending,
+        undelivered=reply.undelivered,
     )

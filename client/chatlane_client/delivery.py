@@ -7,8 +7,7 @@ missing numbers of a session, and acknowledges a message once the platform has i
 import asyncio
 import contextlib
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import monotonic
@@ -18,26 +17,19 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerInfo
-from opentelemetry.trace import SpanKind
 
+from chatlane_client.chat_queues import ChatQueues, set_back_seconds
 from chatlane_client.delivery_order import DeliveryNumbers, Place, SessionOrder
-from chatlane_client.errors import ConnectionClosedError, UndeliverableError
+from chatlane_client.errors import ConnectionClosedError
+from chatlane_client.message_sender import Delivery, MessageSender
 from chatlane_client.transport.connection import closed_error_first, until_connected
 from chatlane_client.transport.connection_log import RepeatLimit
 from chatlane_client.transport.pull import Pull, open_pull
 from chatlane_client.transport.retry import Backoff, CancellationGuard, was_set_within
-from chatlane_client.transport.tracing import context_of, span
 from chatlane_schemas import DecodeError, OutboundMessage, decode
 from chatlane_schemas.topology.streams import StreamName, outbound_durable
 
 _log = logging.getLogger("chatlane_client")
-
-Deliver = Callable[[OutboundMessage], Awaitable[None]]
-"""Sends a message to its platform and returns once the platform has it.
-
-After any other exception than `UndeliverableError` the reader retries without a limit, while other
-chats go on. `UndeliverableError` drops the message.
-"""
 
 GAP_PATIENCE: Final = timedelta(seconds=5)
 # Messages in flight when a connection breaks return only after `ack_wait`, so few are in flight.
@@ -50,15 +42,8 @@ _LOOK_FOR: Final = timedelta(seconds=2)
 _FORMER_REQUESTS_LAST: Final = timedelta(seconds=2)
 _SETTLE_MARGIN: Final = timedelta(seconds=1)
 _SHARING_SAID_EVERY: Final = timedelta(minutes=1)
-_DELIVERY_BACKOFF: Final = Backoff(timedelta(milliseconds=200), timedelta(seconds=30))
-
-
-@dataclass(slots=True)
-class _Delivery:
-    """A message in delivery; `raw` is the newest copy, which is the one to acknowledge."""
-
-    message: OutboundMessage
-    raw: Msg
+# Messages in memory; beyond that, the server keeps the others.
+_MOST_HELD: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +78,7 @@ class OutboundReader:
     def __init__(
         self,
         client: Client,
-        deliver: Deliver,
+        sender: MessageSender,
         *,
         platform: str,
         account: str,
@@ -102,15 +87,13 @@ class OutboundReader:
     ) -> None:
         self._client = client
         self._jetstream = client.jetstream()
-        self._deliver = deliver
         self._account = (platform, account)
         self._durable = outbound_durable(platform, account)
         self._gap_patience = gap_patience.total_seconds()
         self._stopping = stopping
         self._unavailable = RepeatLimit()
-        self._order: SessionOrder[_Delivery] = SessionOrder()
-        self._held: dict[str, _Delivery] = {}
-        self._chats: dict[str, deque[_Delivery]] = {}
+        self._order: SessionOrder[Delivery] = SessionOrder()
+        self._queues = ChatQueues(client, sender, stopping)
         self._orphans = _Orphans()
         self._numbers = DeliveryNumbers()
         # Longest time until the server redelivers an unacknowledged message; read from the durable.
@@ -138,15 +121,18 @@ class OutboundReader:
                     if not await self._read(source, tasks):
                         await was_set_within(self._stopping, next(pauses))
                 await source.give_back()
-            await self._set_back_held()
+            await self._queues.set_back_all()
 
     async def _read(self, source: Pull, tasks: asyncio.TaskGroup) -> bool:
         """Take at most one message; return whether the durable could be read."""
         try:
             await until_connected(self._client)
             await self._look_for_orphans(source)
-            raw = await source.take(_AT_ONCE, timedelta(seconds=self._pull_seconds()))
-            self._queue(await self._arrive(raw, source), tasks)
+            if self._queues.bodies < _MOST_HELD:
+                raw = await source.take(_AT_ONCE, timedelta(seconds=self._pull_seconds()))
+                await self._queue(await self._arrive(raw, source), tasks)
+            else:
+                await was_set_within(self._stopping, _SHORTEST_PULL.total_seconds())
         except nats.errors.TimeoutError:
             pass
         except nats.errors.ConnectionClosedError as exc:
@@ -162,10 +148,10 @@ class OutboundReader:
                 about = {"platform": platform, "account": account, "error": str(exc)}
                 _log.error(text, self._durable, exc, account, platform, extra=about)
             return False
-        self._queue(await self._overdue(source), tasks)
+        await self._queue(await self._overdue(source), tasks)
         return True
 
-    async def _arrive(self, raw: Msg, source: Pull) -> tuple[_Delivery, ...]:
+    async def _arrive(self, raw: Msg, source: Pull) -> tuple[Delivery, ...]:
         """Return the deliveries that may go to their chat after the arrival of this message."""
         self._watch_for_others(raw)
         try:
@@ -177,13 +163,15 @@ class OutboundReader:
             return ()
         if (message.target.platform, message.target.account) != self._account:
             # No permission keeps JetStream from storing messages of another account here.
-            _log.error("outbound_foreign", extra=_about(message))
+            _log.error("outbound_foreign", extra=_delivery(message, raw).about())
             await raw.term()
             return ()
-        if held := self._held.get(message.id):
-            held.raw = raw
+        held = self._queues.held.get(message.id)
+        # A message that was decided again under another number is stored twice.
+        if held is not None and held.sequence == raw.metadata.sequence.stream:
+            await self._queues.take_copy(held, message, raw)
             return ()
-        delivery = _Delivery(message, raw)
+        delivery = _delivery(message, raw)
         would_lead = self._order.would_lead(message.session_id, message.out_seq)
         if would_lead and self._numbers.missed and not self._orphans.include(raw):
             await self._count_missed(source, raw)
@@ -215,13 +203,12 @@ class OutboundReader:
             },
         )
 
-    async def _admit(self, delivery: _Delivery) -> tuple[_Delivery, ...]:
-        message = delivery.message
+    async def _admit(self, delivery: Delivery) -> tuple[Delivery, ...]:
         is_orphan = self._orphans.include(delivery.raw)
         place, ready = self._order.admit(
-            message.session_id,
-            message.out_seq,
-            message.id,
+            delivery.session_id,
+            delivery.out_seq,
+            delivery.id,
             delivery,
             patient_until=max(monotonic() + self._gap_patience, self._orphans.until),
             may_lead=is_orphan or not self._orphans.count,
@@ -229,17 +216,17 @@ class OutboundReader:
         if is_orphan:
             self._orphans = self._orphans.less_one()
         if place is Place.REPEAT:
-            await self._acknowledge(delivery)
+            await self._queues.acknowledge(delivery)
             return ready
         if place is Place.LATE:
-            _log.warning("outbound_late", extra=_about(message))
+            _log.warning("outbound_late", extra=delivery.about())
         if place is Place.REUSED:
             # The database of the routers was restored to an earlier time.
-            _log.warning("outbound_number_reused", extra=_about(message))
-        self._held[message.id] = delivery
+            _log.warning("outbound_number_reused", extra=delivery.about())
+        self._queues.hold(delivery)
         return ready
 
-    async def _overdue(self, source: Pull) -> tuple[_Delivery, ...]:
+    async def _overdue(self, source: Pull) -> tuple[Delivery, ...]:
         """Return the deliveries that have waited long enough for missing messages before them.
 
         A delivery waits at most once more for redelivered messages. The limit also holds if there
@@ -273,70 +260,9 @@ class OutboundReader:
                 await self._count_orphans(source)
         return self._orphans.count == 0
 
-    def _queue(self, deliveries: Iterable[_Delivery], tasks: asyncio.TaskGroup) -> None:
+    async def _queue(self, deliveries: Iterable[Delivery], tasks: asyncio.TaskGroup) -> None:
         for delivery in deliveries:
-            chat = delivery.raw.subject
-            if chat in self._chats:
-                self._chats[chat].append(delivery)
-            else:
-                self._chats[chat] = deque([delivery])
-                tasks.create_task(self._serve(chat))
-
-    async def _serve(self, chat: str) -> None:
-        """Deliver the queued messages of a chat until the queue is empty."""
-        queue = self._chats[chat]
-        guard = CancellationGuard()
-        while queue and await self._was_delivered(queue[0], guard):
-            await self._acknowledge(queue.popleft())
-        del self._chats[chat]
-
-    async def _was_delivered(self, delivery: _Delivery, guard: CancellationGuard) -> bool:
-        """Retry until the platform has the message; return False if stopped before."""
-        for pause in _DELIVERY_BACKOFF.pauses():
-            guard.check()
-            if self._stopping.is_set():
-                break
-            try:
-                with self._span(delivery):
-                    await self._deliver(delivery.message)
-            except UndeliverableError as exc:
-                extra = _about(delivery.message) | {"reason": exc.reason}
-                _log.error("outbound_dropped", extra=extra)
-                return True
-            except Exception:  # noqa: BLE001 - on any error this chat waits
-                _log.exception("outbound_delivery_failed", extra=_about(delivery.message))
-            else:
-                return True
-            await was_set_within(self._stopping, pause)
-        return False
-
-    def _span(self, delivery: _Delivery) -> contextlib.AbstractContextManager[object]:
-        message = delivery.message
-        about: dict[str, str | int] = {
-            "chatlane.platform": message.target.platform,
-            "chatlane.account": message.target.account,
-            "chatlane.session_id": str(message.session_id),
-            "chatlane.out_seq": message.out_seq,
-        }
-        parent = context_of(delivery.raw.headers)
-        return span("deliver OUTBOUND", SpanKind.CONSUMER, about, parent=parent)
-
-    async def _acknowledge(self, delivery: _Delivery) -> None:
-        self._held.pop(delivery.message.id, None)
-        try:
-            await delivery.raw.ack()
-        except nats.errors.ConnectionClosedError as exc:
-            raise ConnectionClosedError from exc
-        except nats.errors.Error as exc:
-            # The server redelivers the message, and the reader drops it as a duplicate.
-            _log.warning("outbound_unacknowledged", extra={"error": str(exc)})
-
-    async def _set_back_held(self) -> None:
-        """Return undelivered messages to the server for the next reader."""
-        held = sorted(self._held.values(), key=lambda it: it.raw.metadata.sequence.stream)
-        for delivery in held:
-            with contextlib.suppress(nats.errors.Error):
-                await delivery.raw.nak()
+            await self._queues.put(delivery, tasks)
 
     async def _look_for_orphans(self, source: Pull) -> None:
         """Count the messages of lost readers after every connect."""
@@ -384,10 +310,13 @@ class OutboundReader:
 
     def _count_foreign(self, info: ConsumerInfo, source: Pull) -> int:
         """Return how many unacknowledged messages this process does not have."""
-        self._redelivered_within = (info.config.ack_wait or 0) + _SETTLE_MARGIN.total_seconds()
+        self._queues.ack_wait = info.config.ack_wait or self._queues.ack_wait
+        # Another process may have given messages back for that long.
+        longest = set_back_seconds(self._queues.ack_wait, info.num_ack_pending or 0)
+        self._redelivered_within = longest + _SETTLE_MARGIN.total_seconds()
         through = info.delivered.consumer_seq if info.delivered else 0
         arrived = sum(it.metadata.sequence.consumer <= through for it in source.arrived)
-        return (info.num_ack_pending or 0) - len(self._held) - arrived
+        return (info.num_ack_pending or 0) - len(self._queues.held) - arrived
 
     async def _find_consumer(self) -> ConsumerInfo | None:
         """Return the state of the durable, or None if this process may not see it."""
@@ -408,5 +337,12 @@ class OutboundReader:
         return min(longest, max(deadline - monotonic(), _SHORTEST_PULL.total_seconds()))
 
 
-def _about(message: OutboundMessage) -> dict[str, object]:
-    return {"session_id": str(message.session_id), "out_seq": message.out_seq}
+def _delivery(message: OutboundMessage, raw: Msg) -> Delivery:
+    return Delivery(
+        id=message.id,
+        session_id=message.session_id,
+        out_seq=message.out_seq,
+        message=message,
+        raw=raw,
+        was_handed=raw.metadata.num_delivered > 1,
+    )

@@ -5,7 +5,8 @@ ChatlaneClientError
 │   ├── UnconfirmedPublishError
 │   ├── RetryLaterError         the log is full: nothing was stored, retry after a while
 │   ├── UnansweredRequestError
-│   └── UnavailableServiceError
+│   ├── UnavailableServiceError
+│   └── RetryAfter              raised by an outbound handler: the platform asks to wait
 └── PermanentError              a retry changes nothing
     ├── ConnectionClosedError   the connection is closed for good: end the process
     ├── OversizedMessageError
@@ -19,13 +20,15 @@ ChatlaneClientError
     │   ├── ConflictingRequestError
     │   └── StaleRequestError
     ├── TurnFailedError         raised by a turn handler
-    └── UndeliverableError      raised by an outbound handler
+    └── UndeliverableError      raised by an outbound handler, also as `Undeliverable`
+        └── ChatGone
 """
 
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from chatlane_schemas.deliveries import DeliveryFailure
 from chatlane_schemas.results import TranscriptRow
 
 if TYPE_CHECKING:
@@ -87,6 +90,20 @@ class UnavailableServiceError(TransientError):
         self.subject = subject
         self.message = message
         super().__init__(f"no answer on {subject} now: {message}")
+
+
+class RetryAfter(TransientError):  # noqa: N818 - what the platform asks for, not an error
+    """Raised by an outbound handler when the platform asks to wait.
+
+    Attributes:
+        after: How long the platform asks to wait.
+        whole_account: Whether it refuses all chats of the account, or only this one.
+    """
+
+    def __init__(self, seconds: float, *, whole_account: bool = False) -> None:
+        self.after = timedelta(seconds=max(0.0, seconds))
+        self.whole_account = whole_account
+        super().__init__(f"the platform asks to wait {seconds} s")
 
 
 class ConnectionClosedError(PermanentError):
@@ -203,8 +220,27 @@ class TurnFailedError(PermanentError):
 
 
 class UndeliverableError(PermanentError):
-    """Raised by an outbound handler for a message that its platform will never accept."""
+    """Raised by an outbound handler for a message that its platform will never accept.
 
-    def __init__(self, reason: str) -> None:
+    Attributes:
+        reason: Text for the log of the adapter; it leaves the process nowhere else.
+        failure: Kind of the refusal, which the service records.
+    """
+
+    def __init__(self, reason: str, *, failure: DeliveryFailure = DeliveryFailure.REFUSED) -> None:
         self.reason = reason
+        self.failure = failure
         super().__init__(reason)
+
+
+Undeliverable = UndeliverableError
+
+
+class ChatGone(UndeliverableError):  # noqa: N818 - a fact about the chat, not an error of the handler
+    """Raised by an outbound handler for a chat that takes no message of this account any more.
+
+    All messages that wait for the chat are given up with this one.
+    """
+
+    def __init__(self, reason: str, *, failure: DeliveryFailure = DeliveryFailure.GONE) -> None:
+        super().__init__(reason, failure=failure)

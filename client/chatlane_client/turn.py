@@ -15,6 +15,7 @@ from chatlane_schemas import (
     Source,
     TranscriptRow,
     TurnMessage,
+    Undelivered,
 )
 from chatlane_schemas.session_api.transcripts import TranscriptEntry, Unanswered
 from chatlane_schemas.turns import CancelReason
@@ -76,6 +77,8 @@ class Turn:
         interruption: How many earlier attempts at this turn were lost, and when the last was.
         model_override: Model that is to answer instead of the agent's default.
         resume_pending: The session was marked as interrupted, and no turn was complete since.
+        undelivered: Messages of this session that were given up since its last turn: the person
+            did not get them.
         signals: Control state of the turn; use `cancel_reason`.
         take_in: Takes in new messages; use `steered`.
         load_history: Loads the newest rows before the turn; use `history`.
@@ -97,6 +100,7 @@ class Turn:
     interruption: Interruption | None = None
     model_override: ModelOverride | None = None
     resume_pending: ResumeMark | None = None
+    undelivered: tuple[Undelivered, ...] = ()
     signals: Signals = field(default_factory=Signals, repr=False)
     take_in: Callable[[], Awaitable[tuple[TurnMessage, ...]]] = field(default=_nothing, repr=False)
     load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)

@@ -322,6 +322,7 @@ class TurnWorker:
             interruption=grant.interruption,
             model_override=grant.model_override,
             resume_pending=grant.resume_pending,
+            undelivered=grant.undelivered,
             signals=signals,
             take_in=Steering(partial(self._claims.take, grant), grant, signals).take,
             load_history=partial(self._history, grant),

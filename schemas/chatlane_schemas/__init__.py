@@ -6,8 +6,10 @@ The package depends on pydantic only, so that any NATS client can use it.
 from chatlane_schemas.answers import answer_to
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
+from chatlane_schemas.deliveries import DeliveryFailure, DeliveryState, Receipt, Undelivered
 from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.events import (
+    DeliveryFailed,
     EndReason,
     ResetReason,
     SessionEnded,
@@ -82,6 +84,9 @@ __all__ = [
     "DeadLetter",
     "DeadReason",
     "DecodeError",
+    "DeliveryFailed",
+    "DeliveryFailure",
+    "DeliveryState",
     "EndReason",
     "Envelope",
     "HistoryPointer",
@@ -95,6 +100,7 @@ __all__ = [
     "Part",
     "Person",
     "Preference",
+    "Receipt",
     "RenewReply",
     "RenewRequest",
     "RenewStatus",
@@ -138,6 +144,7 @@ __all__ = [
     "TurnDelta",
     "TurnMessage",
     "TurnNotice",
+    "Undelivered",
     "answer_to",
     "decode",
     "encode",

@@ -44,6 +44,7 @@ class DeadReason(StrEnum):
     TURN_FAILED = "turn_failed"
     INTERNAL_ERROR = "internal_error"
     OVERSIZED_OUTBOUND = "oversized_outbound"
+    DELIVERY_FAILED = "delivery_failed"
 
 
 class Cause(StrEnum):
@@ -54,7 +55,7 @@ class Cause(StrEnum):
     AGENT = "agent"
     """The workers of an agent gave up."""
     SENDER = "sender"
-    """A person or a chat writes more than is allowed. No component is faulty."""
+    """A person or a chat writes more than is allowed, or takes no message. No component is faulty."""
     LOSS = "loss"
     """Messages were lost before a router read them."""
     BUG = "bug"
@@ -65,6 +66,7 @@ _CAUSES: Final = {
     DeadReason.TURN_FAILED: Cause.AGENT,
     DeadReason.RATE_LIMITED: Cause.SENDER,
     DeadReason.UNDELIVERABLE: Cause.AGENT,
+    DeadReason.DELIVERY_FAILED: Cause.SENDER,
     DeadReason.LOG_TRUNCATED: Cause.LOSS,
     DeadReason.INTERNAL_ERROR: Cause.BUG,
     DeadReason.PROCESS_KILLER: Cause.BUG,

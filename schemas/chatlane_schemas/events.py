@@ -5,8 +5,9 @@ from uuid import UUID
 
 from pydantic import Field
 
+from chatlane_schemas.deliveries import DeliveryFailure
 from chatlane_schemas.envelope import ServiceEnvelope
-from chatlane_schemas.fields import Instant, Name
+from chatlane_schemas.fields import Instant, Name, Number, PlatformName
 from chatlane_schemas.source import Source
 
 
@@ -92,3 +93,16 @@ class SessionEnded(ServiceEnvelope):
     session_key: str = Field(description="Key of the lane of the session.")
     agent: Name = Field(description="Agent that served the session.")
     reason: EndReason = Field(description="Why the session ended.")
+
+
+class DeliveryFailed(ServiceEnvelope):
+    """An outbound message was given up: its chat will not get it."""
+
+    session_id: UUID = Field(description="Conversation that spoke.")
+    agent: Name = Field(description="Agent that serves the session.")
+    message_id: UUID = Field(description="Id of the `OutboundMessage`.")
+    turn_id: UUID | None = Field(default=None, description="Turn the message is from.")
+    platform: PlatformName = Field(description="Platform that did not take it.")
+    account: Name = Field(description="Our identity on the platform.")
+    failure: DeliveryFailure = Field(description="Why.")
+    sent: Number = Field(default=0, description="How many of its pieces the platform has.")

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
+from chatlane_schemas.deliveries import Receipt
 from chatlane_schemas.envelope import Envelope, Record
 from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformId, PlatformName, Text
 
@@ -145,9 +146,15 @@ class InboundEvent(Envelope):
     )
     delivered: PlatformId | None = Field(
         default=None,
-        description="In a `receipt`: id of the `OutboundMessage` that got this `message_id` from the "
-        "platform. If the platform also delivers that message to the adapter, it is recognised as "
-        "our own and starts no turn. `chat` is the chat of that message.",
+        description="In a `receipt`: id of the `OutboundMessage` that it is about; `message_id` is the "
+        "platform's id of it, or of its first piece. If the platform also delivers that message to "
+        "the adapter, it is recognised as our own and starts no turn. `chat` is the chat of that "
+        "message.",
+    )
+    receipt: Receipt | None = Field(
+        default=None,
+        description="On a `receipt` with `delivered`: what became of that message. Without it the "
+        "platform has all of the message under `message_id`.",
     )
     album_id: PlatformId | None = Field(
         default=None,

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from chatlane_schemas.deliveries import Undelivered
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.fields import (
     BigNumber,
@@ -143,6 +144,11 @@ class ClaimReply(SessionOpening):
     interruption: Interruption | None = Field(
         default=None,
         description="Earlier attempts at this turn that were interrupted.",
+    )
+    undelivered: tuple[Undelivered, ...] = Field(
+        default=(),
+        description="Messages of this session that were given up since its last turn, the newest "
+        "at the end.",
     )
 
 

@@ -576,8 +576,14 @@ async def _request_handler(
         for agent in app.catalog.agents.values()
         if agent.delivery == "turns"
     ]
+    router = app.settings.router
     handlers = every_handler(
-        app.store, writer, app.catalog, app.settings.router.slots, request_handler
+        app.store,
+        writer,
+        app.catalog,
+        router.slots,
+        request_handler,
+        find_newest=LogAccess(bus, router.partitions).find_newest_of_chat,
     )
     routes = build_router(handlers)
     options = bus_options(app.settings, "chatlane-router")

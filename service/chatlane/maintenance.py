@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 from chatlane.domain.log import REPLAY_WINDOW
 from chatlane.jobs import Job, attempt
 from chatlane.nats.tasks import run_together
-from chatlane.store import api_requests, dead_letter_shares, dead_letters, keyed_rows
+from chatlane.store import api_requests, dead_letter_shares, dead_letters, deliveries, keyed_rows
 from chatlane.store.addressing import dedupe_marks
 from chatlane.store.history import edits
 from chatlane.store.logs import routers
@@ -96,6 +96,14 @@ class TableMaintenance:
             lambda connection: edits.expire_early(connection, kept, _EXPIRED_AT_ONCE)
         )
 
+    async def forget_unexpected_receipts(self) -> int:
+        """Delete receipts about messages that no router has decided."""
+        return await self._repeat(
+            lambda connection: deliveries.expire_unexpected(
+                connection, self._seen_kept, _EXPIRED_AT_ONCE
+            )
+        )
+
     async def expire_dead_letters(self) -> int:
         """Delete dead letters and late results after their retention; return how many."""
         expired = await self._repeat(
@@ -147,6 +155,7 @@ class TableMaintenance:
             Job("seen days ahead", _INTERVAL, self.create_seen_days),
             Job("seen days behind", _INTERVAL, self.drop_seen_days),
             Job("early edits", _INTERVAL, self.forget_early_edits),
+            Job("receipts", _INTERVAL, self.forget_unexpected_receipts),
             Job("dead letters", _INTERVAL, self.expire_dead_letters),
             Job("dead routers", timedelta(minutes=1), self.forget_dead_routers),
             Job("requests", _INTERVAL, self.forget_requests),

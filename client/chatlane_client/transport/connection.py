@@ -41,6 +41,7 @@ _PENDING_BYTES: Final = 8 * 1024 * 1024
 _MOVES_AFTER: Final = timedelta(seconds=6)
 
 _silent_since: WeakKeyDictionary[Client, float] = WeakKeyDictionary()
+_principals: WeakKeyDictionary[Client, str] = WeakKeyDictionary()
 
 
 @asynccontextmanager
@@ -92,10 +93,17 @@ async def open_connection(
     }
     try:
         await client.connect(servers, **options)
+        if principal is not None:
+            _principals[client] = principal
         yield client
     finally:
         log.is_closing = True
         await _close(client)
+
+
+def principal_of(client: Client) -> str | None:
+    """Return the principal that a connection was opened with."""
+    return _principals.get(client)
 
 
 @asynccontextmanager

@@ -6,11 +6,18 @@ from typing import Final, Literal, TypeAlias
 
 from chatlane_schemas.dead import DeadLetter
 from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.events import SessionEnded, SessionEnding, SessionStarted, SessionUpdated
+from chatlane_schemas.events import (
+    DeliveryFailed,
+    SessionEnded,
+    SessionEnding,
+    SessionStarted,
+    SessionUpdated,
+)
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.session_api.deliveries import DeliveryGet, DeliveryReply
 from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionEnd,
@@ -184,6 +191,7 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(TranscriptCompact, TranscriptChanged, "Replaces the oldest rows with a summary."),
     _request(TranscriptRewind, TranscriptChanged, "Removes the last turns."),
     _request(TranscriptRetry, TranscriptChanged, "Runs the last turn again."),
+    _request(DeliveryGet, DeliveryReply, "Shows what became of outbound messages."),
 )
 """The requests about sessions and transcripts, in the form that operators use."""
 
@@ -263,6 +271,14 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         stream=StreamName.EVENTS,
         description="A session of the agent will be ended by a timed reset; for its workers.",
     ),
+    Channel(
+        name="undelivered",
+        address=subjects.UNDELIVERED,
+        direction="send",
+        message=DeliveryFailed,
+        stream=StreamName.EVENTS,
+        description="A message of the agent was given up; for its workers.",
+    ),
     _session_event("ended", SessionEnded, "A session was ended."),
     Channel(
         name="dead",
@@ -304,9 +320,24 @@ def requests_for_account() -> tuple[Channel, ...]:
     )
 
 
+def requests_of_adapter() -> tuple[Channel, ...]:
+    """Return the requests that an adapter can make about its account."""
+    return tuple(
+        replace(
+            channel,
+            name=f"{channel.name}OfAdapter",
+            address=f"{channel.address}.{{platform}}.{{account}}",
+            description=f"{channel.description[:-1]}, for the adapter of their account.",
+        )
+        for channel in REQUESTS
+        if channel.message is DeliveryGet
+    )
+
+
 def every_channel() -> tuple[Channel, ...]:
-    """Return the whole table, including the worker and front-end forms of its requests."""
-    return (*CHANNELS, *requests_of_agent(), *requests_for_account())
+    """Return the whole table, including the narrower forms of its requests."""
+    narrower = (*requests_of_agent(), *requests_for_account(), *requests_of_adapter())
+    return (*CHANNELS, *narrower)
 
 
 def messages() -> tuple[type[Envelope], ...]:

@@ -17,7 +17,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from chatlane_schemas.topology import subjects
-from chatlane_schemas.topology.channels import REQUESTS, Channel, requests_for_account
+from chatlane_schemas.topology.channels import (
+    REQUESTS,
+    Channel,
+    requests_for_account,
+    requests_of_adapter,
+)
 from chatlane_schemas.topology.streams import (
     ADVISORIES_DURABLE,
     COMPARING_CONSUMER,
@@ -70,6 +75,7 @@ _REQUESTS_OF_WORKERS: Final = (
     ("transcript", "load"),
     ("transcript", "append"),
     ("transcript", "compact"),
+    ("delivery", "get"),
 )
 
 
@@ -155,6 +161,8 @@ def adapter(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
         }
         publish.append(subjects.wildcards(subjects.INBOUND, **names))
         publish += _reading(StreamName.OUTBOUND, outbound_durable(platform, account))
+        # What an earlier process of the adapter has delivered.
+        publish += (_of(principal, channel, **names) for channel in requests_of_adapter())
     return Permissions(tuple(publish), (_inbox(principal),))
 
 
@@ -165,8 +173,9 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
         subjects.wildcards(subjects.RESULT, agent=name),
         *(subjects.api(principal, noun, verb, name) for noun, verb in _REQUESTS_OF_WORKERS),
     ]
-    # A worker that writes a note for the next session needs the announcement of the end.
-    subscribe = [_inbox(principal), subjects.ending(name)]
+    # A worker that writes a note for the next session needs the announcement of the end, and one
+    # that answers by another way needs that of a failed delivery.
+    subscribe = [_inbox(principal), subjects.ending(name), subjects.undelivered(name)]
     if agent.delivery == "turns":
         subscribe.append(subjects.control_filter(name))
         publish += [

@@ -13,6 +13,8 @@ DEFAULT_SLOTS: Final = 32
 DEFAULT_DUPLICATE_WINDOW: Final = timedelta(minutes=10)
 ROUTED_MAX_DELIVER: Final = 5
 UNLIMITED: Final = -1
+MAX_UNDELIVERED: Final = 100_000
+"""Messages of one account that may wait for chats that refuse, before other chats wait, too."""
 
 Delivery: TypeAlias = Literal["turns", "stream"]
 
@@ -262,5 +264,6 @@ def _outbound_spec(platform: str, account: str) -> DurableSpec:
         # may take longer: the client recognises the redelivered copy.
         ack_wait=timedelta(seconds=5),
         max_deliver=UNLIMITED,
-        max_ack_pending=256,
+        # A chat that refuses keeps its messages unacknowledged. The others must not notice.
+        max_ack_pending=MAX_UNDELIVERED,
     )

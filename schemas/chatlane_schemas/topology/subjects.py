@@ -26,6 +26,7 @@ RLOG: Final = f"{ROOT}.rlog.{{partition}}.{{agent}}.{{session}}"
 OUTBOUND: Final = f"{ROOT}.outbound.{{platform}}.{{account}}.{{chat}}"
 EVENT: Final = f"{ROOT}.event.{{noun}}.{{verb}}"
 ENDING: Final = f"{ROOT}.event.ending.{{agent}}"
+UNDELIVERED: Final = f"{ROOT}.event.undelivered.{{agent}}"
 DEAD: Final = f"{ROOT}.dead.{{stage}}"
 DELTA: Final = f"{ROOT}.delta.{{agent}}.{{turn}}"
 CONTROL: Final = f"{ROOT}.control.{{agent}}.{{turn}}"
@@ -236,6 +237,11 @@ def event(noun: str, verb: str) -> str:
 def ending(agent: str) -> str:
     """Return the subject that announces timed session ends to the workers of an agent."""
     return event("ending", agent)
+
+
+def undelivered(agent: str) -> str:
+    """Return the subject that announces failed deliveries to the workers of an agent."""
+    return event("undelivered", agent)
 
 
 def dead(stage: "Stage") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chatlane.api.deliveries import DeliveryQueries
 from chatlane.api.search import SearchQueries
 from chatlane.api.sessions import SessionQueries
 from chatlane.api.transcripts import TranscriptQueries
@@ -14,6 +15,7 @@ from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 
 if TYPE_CHECKING:
+    from chatlane.api.deliveries import FindNewest
     from chatlane.api.endpoint import Handle, RequestHandler
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
@@ -26,6 +28,8 @@ def every_handler(
     catalog: Catalog,
     slots: int,
     request_handler: RequestHandler,
+    *,
+    find_newest: FindNewest,
 ) -> dict[str, Handle]:
     """Return the handlers of all requests except turn requests, which have one handler per agent.
 
@@ -33,11 +37,13 @@ def every_handler(
         writer: Opens transactions that publish.
         slots: Number of slots over which a `stream` agent's messages are spread.
         request_handler: Decodes requests and encodes replies.
+        find_newest: Returns the newest message of a chat in the inbound log.
     """
     reads = (
         SessionQueries(SessionReads(store)),
         TranscriptQueries(TranscriptReads(store, catalog)),
         SearchQueries(SearchReads(store, identities.find_owners)),
+        DeliveryQueries(store, find_newest),
     )
     handlers = request_handler.changes(ChangeService(store, writer, catalog, slots).change)
     for queries in reads:

@@ -14,6 +14,7 @@ from chatlane.decisions.erased_messages import leave_out_erased
 from chatlane.decisions.inbound_decoder import ValidatedEvent, arrive, prepare_inbound
 from chatlane.decisions.lane_merge import LaneMerger, update_addresses
 from chatlane.decisions.limits.message_limits import MessageLimits
+from chatlane.decisions.receipts import ReceiptApplier
 from chatlane.decisions.result_applier import ResultApplier, prepare_result
 from chatlane.domain.addressing.keys import parse_session_key
 from chatlane.domain.commands.command_handlers import CommandHandlers
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from chatlane.decisions.unit_of_work import UnitOfWork
     from chatlane.domain.addressing.aliases import AliasId
     from chatlane.domain.catalog import Catalog
+    from chatlane.domain.deliveries import ArrivedReceipt
     from chatlane.domain.edits import Originals
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.lanes import ResolvedMessage
@@ -109,10 +111,15 @@ class BatchDecision:
             if isinstance(content, RejectedMessage):
                 content.add_dead_letter(self._effects)
         arrived = await self._address(unit_of_work, prepared)
-        loaded = await self._load(unit_of_work, arrived, results)
+        spoken = [message for message in arrived if message.receipt is None]
+        loaded = await self._load(unit_of_work, spoken, results)
+        receipts = await ReceiptApplier.load(unit_of_work.connection, arrived)
         unit_of_work.lap("read")
         for message in arrived:
-            await loaded.place(message)
+            if message.receipt is None:
+                await loaded.place(message)
+            else:
+                loaded.take_receipt(message, message.receipt, receipts)
         await loaded.void_emptied()
         if results:
             await loaded.settle(results, is_alone=len(messages) == 1)
@@ -353,6 +360,13 @@ class BatchState:
         if message.moves_to is not None:
             await self._flush()
             await update_addresses(connection, message, self.catalog)
+
+    def take_receipt(
+        self, message: ResolvedMessage, arrived: ArrivedReceipt, receipts: ReceiptApplier
+    ) -> None:
+        """Apply the receipt of an adapter; the platform's copy of its message is a repeat."""
+        receipts.apply(message, arrived, self.effects)
+        self.marks.known.update(digest for piece in arrived.digests for digest in piece)
 
     async def _bring_files(self, message: ResolvedMessage) -> ResolvedMessage:
         lane = self.bound.get(message.session_key)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
 from pydantic_core import from_json
 
@@ -14,6 +16,7 @@ from chatlane.domain.addressing.sources import Address, address_of, is_bot
 from chatlane.domain.catalog import MAIN_PROFILE
 from chatlane.domain.commands.command_words import CommandName, parse_command
 from chatlane.domain.dead_letters import RejectedMessage
+from chatlane.domain.deliveries import ArrivedReceipt, DeliveryKey
 from chatlane.domain.effects import without_nulls
 from chatlane.domain.lanes import ResolvedMessage, details_json
 from chatlane.domain.limits.message_limits import Counted, counters, pair_of
@@ -268,9 +271,7 @@ def _arrived(
         # The adapter may have sent only this id before.
         arrived = arrived._replace(other_ids=(sender.id,)) if is_unresolved else arrived
     if heard.tells_delivery:
-        # Marked as if the message itself had arrived: its echo from the platform is a duplicate.
-        own = _digests_of(event.message_id, heard, resolved)
-        return arrived._replace(digests=(*arrived.digests, *own))
+        return arrived._replace(receipt=_receipt(heard, resolved))
     if heard.address.profile != MAIN_PROFILE:
         former = former_digests(event, _numbering(heard, resolved), resolved.person)
         arrived = arrived._replace(former_digests=former)
@@ -301,6 +302,19 @@ def _numbering(heard: DeclaredEvent, resolved: Resolved) -> Address:
     if not resolved.is_handed_on or resolved.person is None:
         return heard.address
     return heard.address._replace(chat_id=resolved.person)
+
+
+def _receipt(heard: DeclaredEvent, resolved: Resolved) -> ArrivedReceipt:
+    event = heard.event
+    receipt, key = event.receipt, None
+    if receipt is not None:
+        with suppress(ValueError):
+            key = DeliveryKey(receipt.session_id, UUID(event.delivered))
+    ids = receipt.message_ids if receipt is not None else ()
+    # An empty id names nothing, and keeps the place of its piece.
+    message_ids = ids or tuple(filter(None, (event.message_id,)))
+    digests = tuple(_digests_of(message_id, heard, resolved) for message_id in message_ids)
+    return ArrivedReceipt(key, receipt, message_ids, digests)
 
 
 def _pair(heard: DeclaredEvent, resolved: Resolved, key: str) -> Pair:

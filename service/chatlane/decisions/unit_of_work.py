@@ -11,7 +11,7 @@ from chatlane.domain.counts import Inconsistency
 from chatlane.domain.sessions.session_handoff import tell_first_turn
 from chatlane.observability.logs import get_logger
 from chatlane.privacy import erasure_list_sql
-from chatlane.store import dead_letters, pending_messages, routed_changes, turns
+from chatlane.store import dead_letters, deliveries, pending_messages, routed_changes, turns
 from chatlane.store.addressing import dedupe_marks, lanes
 from chatlane.store.conversations import session_changes, sessions
 from chatlane.store.history import edits, messages
@@ -81,6 +81,9 @@ class UnitOfWork:
         await sessions.update(connection, (session for session in written if not session.is_new))
         await sessions.add_usage(connection, effects.used)
         await session_changes.write_titles(connection, effects.titles)
+        await deliveries.insert(connection, effects.new_deliveries)
+        await deliveries.write(connection, effects.deliveries.values())
+        await deliveries.insert_pieces(connection, effects.delivered_pieces)
         await turns.update(connection, effects.changed_turns)
         await turns.insert(connection, effects.new_turns)
         await pending_messages.insert(connection, effects.waiting)

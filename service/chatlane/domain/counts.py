@@ -38,6 +38,7 @@ class CountName(StrEnum):
     TURNS_CANCELLED = "turns_cancelled"
     STREAM_ANSWERS = "stream_answers"
     LATE_RESULTS = "late_results"
+    RECEIPTS = "receipts"
 
 
 ChangeOutcome: TypeAlias = Literal["applied", "same", "older", "gone", "early", "new"]
@@ -65,6 +66,7 @@ Count: TypeAlias = (
     | tuple[Literal[CountName.SESSIONS_STARTED], str, ResetReason | Literal["new", "compression"]]
     | tuple[Literal[CountName.TURNS_FINISHED], str, Outcome | Literal[""]]
     | tuple[Literal[CountName.TURNS_CANCELLED], str, CancelReason]
+    | tuple[Literal[CountName.RECEIPTS], str, str, str]
 )
 """A name and its labels, such as `(CountName.TURNS_EXPIRED, agent)`."""
 

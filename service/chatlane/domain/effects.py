@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.counts import Count
+    from chatlane.domain.deliveries import DeliveredPiece, Delivery, DeliveryKey, NewDelivery
     from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.log import Trace
     from chatlane.domain.states import Session, Turn
@@ -249,6 +250,9 @@ class Effects:
         repaired_lanes: Session keys of lanes that pointed to another person's session.
         former_seen: Marks that routers of an earlier release look for; one may exist already.
         resumed: Marks of early edits, whose message has come or never will.
+        new_deliveries: Outbound messages that now wait for an adapter.
+        deliveries: Deliveries that receipts have changed.
+        delivered_pieces: What the platforms call our messages.
         erased: Log messages that had no effect, because their person was erased.
     """
 
@@ -279,6 +283,9 @@ class Effects:
     resumed: list[SeenRow] = field(default_factory=list)
     silenced: list[str] = field(default_factory=list)
     repaired_lanes: list[str] = field(default_factory=list)
+    new_deliveries: list[NewDelivery] = field(default_factory=list)
+    deliveries: dict[DeliveryKey, Delivery] = field(default_factory=dict)
+    delivered_pieces: list[DeliveredPiece] = field(default_factory=list)
     erased: list[ErasedRow] = field(default_factory=list)
     counts: dict[tuple[str, ...], int] = field(default_factory=dict)
 

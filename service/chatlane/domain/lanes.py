@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Agent, BusyMode
     from chatlane.domain.commands.command_words import Command
+    from chatlane.domain.deliveries import ArrivedReceipt
     from chatlane.domain.edits import Originals
     from chatlane.domain.limits.message_limits import Bots, Counted, Pair
     from chatlane.domain.log import Trace
@@ -111,6 +112,7 @@ class ResolvedMessage(NamedTuple):
         other_ids: Other ids of the sender, on a platform with one id per person.
         pair: The other bot that wrote it and the chat, if it may speak; None for people.
         former_digests: Its digests from before profiles counted.
+        receipt: What it reports about an outbound message, if it is a receipt.
     """
 
     event: InboundEvent
@@ -140,6 +142,7 @@ class ResolvedMessage(NamedTuple):
     forgotten: datetime | None = None
     other_ids: tuple[str, ...] = ()
     former_digests: tuple[bytes, ...] = ()
+    receipt: ArrivedReceipt | None = None
 
     @property
     def unheard_digests(self) -> tuple[bytes, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chatlane.domain.deliveries import NewDelivery
 from chatlane.domain.effects import Publication
 from chatlane_schemas.codec import encode
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
@@ -51,6 +52,19 @@ class Speaking:
             text=said.text,
             attachments=said.attachments,
         )
+        # Positional arguments, since this runs for every answer and names cost time.
+        delivery = NewDelivery(
+            self.session.id,
+            message_id,
+            target.platform,
+            target.account,
+            self.agent,
+            self.turn_id,
+            message.out_seq,
+            number,
+            self.at,
+        )
+        effects.new_deliveries.append(delivery)
         effects.publications.append(
             Publication(
                 self.session.id, "OUTBOUND", _subject_to(target), message.id, encode(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from chatlane.domain.log import PartitionId
 from chatlane.nats.jetstream import JetStream, StreamState
 from chatlane.nats.log_inspection import Inspection, inspect_log
 from chatlane.nats.log_reader import LogReader, ReaderLimits, Section, open_reader
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from chatlane.domain.log import LogName, LogPosition, PartitionId
+    from chatlane.domain.log import LogName, LogPosition
     from chatlane.nats.connection import Bus
 
 _FILTERS: Final[Mapping[LogName, Callable[[int], str]]] = {
@@ -134,6 +135,28 @@ class LogAccess:
             LOG_STREAMS[partition.log], _filter(partition)
         )
         return newest.sequence if newest else None
+
+    async def find_newest_of_chat(
+        self, platform: str, account: str, chat: str
+    ) -> tuple[PartitionId, int]:
+        """Return the partition of a chat and the sequence of its newest event, or 0.
+
+        Read from the leader of the stream, so that every event that was confirmed before counts.
+
+        Args:
+            platform: Declared name of the platform.
+            account: Declared name of the account.
+            chat: Token of the chat.
+
+        Raises:
+            BusUnavailableError: No answer in time.
+        """
+        number = subjects.partition_of(self.partition_count, platform, account, chat)
+        subject = subjects.filled(
+            subjects.LOG, partition=str(number), platform=platform, account=account, chat=chat
+        )
+        newest = await self._jetstream.find_last_message(LOG_STREAMS["inbound"], subject)
+        return PartitionId("inbound", number), newest.sequence if newest else 0
 
     async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
         """Return the stored time of the first message of a partition after a sequence.

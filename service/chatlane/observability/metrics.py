@@ -178,6 +178,11 @@ class Metrics:
                 "Results of an attempt that no longer counted; kept, without effect.",
                 ["agent"],
             ),
+            CountName.RECEIPTS: counter(
+                "chatlane_receipts_total",
+                "Reports of adapters that changed what is known about an outbound message.",
+                ["platform", "state", "failure"],
+            ),
             CountName.DEAD_LETTERS_DROPPED: counter(
                 "chatlane_dead_letters_dropped_total",
                 "Dead letters that were not kept, because an account or agent caused too many in "

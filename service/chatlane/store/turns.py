@@ -33,6 +33,27 @@ async def find_sessions(connection: Connection, ids: Iterable[UUID]) -> dict[UUI
     return {row[0]: row[1] for row in rows}
 
 
+FIND_CLAIMED_SQL: Final[LiteralString] = """
+-- turns: the sessions to lock, and whether messages of theirs were given up since
+SELECT id, session_id, EXISTS (
+    SELECT FROM deliveries WHERE deliveries.session_id = turns.session_id AND is_untold)
+FROM turns WHERE id = ANY($1::uuid[])
+"""
+
+
+class ClaimedSessions(NamedTuple):
+    """The session of each known turn, and the sessions in which deliveries failed since."""
+
+    session_ids: dict[UUID, UUID]
+    untold: set[UUID]
+
+
+async def find_claimed_sessions(connection: Connection, ids: Iterable[UUID]) -> ClaimedSessions:
+    """Return the sessions of claimed turns, as of an unlocked read."""
+    rows = await connection.fetch(FIND_CLAIMED_SQL, list(ids))
+    return ClaimedSessions({row[0]: row[1] for row in rows}, {row[1] for row in rows if row[2]})
+
+
 LOCK_TURNS_SQL: Final[LiteralString] = """
 -- turns: lock after their sessions
 SELECT id, session_id, agent, state, source, attempt, dispatch,

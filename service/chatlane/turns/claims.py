@@ -20,7 +20,7 @@ from chatlane.errors import StoreUnavailableError
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.observability.logs import get_logger
 from chatlane.postgres import blockers
-from chatlane.store import pending_messages, turns
+from chatlane.store import deliveries, pending_messages, turns
 from chatlane.store.conversations import sessions
 from chatlane.store.history import edits, messages
 from chatlane_schemas.turns import (
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session, Turn
     from chatlane.domain.turns.claims import WaitingHead
     from chatlane.postgres.pool import Store
+    from chatlane_schemas.deliveries import Undelivered
     from chatlane_schemas.turns import TurnMessage, TurnTake
 
 
@@ -196,6 +197,8 @@ class _Serving:
         self._renewed: list[tuple[_Renewal, RenewStatus]] = []
         self._steered: set[UUID] = set()
         self._said: dict[UUID, list[TurnMessage]] = {}
+        self._untold: set[UUID] = set()
+        self._undelivered: dict[UUID, tuple[Undelivered, ...]] = {}
 
     async def run(self) -> None:
         async with self._store.transaction() as connection:
@@ -209,6 +212,7 @@ class _Serving:
             self._said = await messages.of_turns(
                 connection, [pending.request.turn_id for pending in self._granted]
             )
+            await self._tell(connection)
             if self._granted:
                 hit(RouterPoint.CLAIMS_WRITTEN)
         if self._granted:
@@ -218,7 +222,7 @@ class _Serving:
     async def _lock(self, connection: PoolConnectionProxy) -> None:
         turn_ids = {pending.request.turn_id for pending in self._claims}
         turn_ids |= {pending.request.turn_id for pending in self._renewals}
-        session_ids = await turns.find_sessions(connection, turn_ids)
+        session_ids, self._untold = await turns.find_claimed_sessions(connection, turn_ids)
         if self._claims:
             self._sessions = await sessions.lock(connection, set(session_ids.values()))
         self._turns = await turns.lock(connection, session_ids)
@@ -233,6 +237,14 @@ class _Serving:
             self._renewed.append((pending, status))
             if turn is not None and status is RenewStatus.RENEWED:
                 self._effects.changed_turns.append(turn)
+
+    async def _tell(self, connection: PoolConnectionProxy) -> None:
+        """Find the messages that the agents of granted turns have to know as not delivered."""
+        turn_ids = {pending.request.turn_id for pending in self._granted}
+        told = [(self._turns[turn_id].session_id, turn_id) for turn_id in turn_ids]
+        told = [pair for pair in told if pair[0] in self._untold]
+        if told:
+            self._undelivered = await deliveries.tell(connection, told)
 
     async def _find_steered(self, connection: PoolConnectionProxy) -> None:
         session_ids = {turn.session_id for turn in self._effects.changed_turns}
@@ -380,6 +392,7 @@ class _Serving:
             interruption=_interruption(turn),
             model_override=model_override_of(session),
             resume_pending=resume_mark_of(session),
+            undelivered=self._undelivered.get(session.id, ()),
         )
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.api.handlers import every_handler
+from chatlane.domain.log import PartitionId
 from chatlane.observability.metrics import Metrics
 from chatlane.store.audit import ReadNotes
 from chatlane.store.conversations.session_reads import SessionReads
@@ -23,7 +24,8 @@ from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_api.sessions import ApiErrorCode, ApiReply
 from chatlane_schemas.topology.channels import REQUESTS, Channel
-from tests.support.worlds.kernel import SLOTS, Kernel, event
+from chatlane_schemas.topology.subjects import partition_of
+from tests.support.worlds.kernel import PARTITIONS, SLOTS, Kernel, event
 
 pytestmark = pytest.mark.integration
 
@@ -51,6 +53,10 @@ def message_of(channel: Channel, kind: str) -> dict[str, Any]:
     return message | {"id": new_envelope_id()}
 
 
+async def nothing_stored(platform: str, account: str, chat: str) -> tuple[PartitionId, int]:
+    return PartitionId("inbound", partition_of(PARTITIONS, platform, account, chat)), 0
+
+
 class Api:
     """All handlers as a router has them, and a look at everything behind them."""
 
@@ -61,7 +67,12 @@ class Api:
         notes = ReadNotes(kernel.store)
         request_handler = RequestHandler(Metrics(), agent_of=reads.agent_of, note_read=notes.note)
         self.handles = every_handler(
-            kernel.store, kernel.writer, kernel.catalog, SLOTS, request_handler
+            kernel.store,
+            kernel.writer,
+            kernel.catalog,
+            SLOTS,
+            request_handler,
+            find_newest=nothing_stored,
         )
 
     async def ask(self, channel: Channel, body: bytes, **subject: Any) -> bytes:  # noqa: ANN401 - what a subject says
@@ -104,6 +115,7 @@ async def test_every_request_of_the_contract_is_answered(api: Api) -> None:
 
 
 READS: Final = {
+    "delivery.get",
     *("session.count", "session.find", "session.get", "session.list", "session.peek"),
     *("session.rounds", "transcript.load", "transcript.revisions", "transcript.search"),
 }

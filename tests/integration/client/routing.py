@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from nats.aio.client import Client
 
@@ -17,7 +17,17 @@ from chatlane.nats.topology import apply
 from chatlane_client import AdapterClient, Deliver, Handler, TurnWorker, open_connection
 from chatlane_client.control import WIND_DOWN
 from chatlane_client.delivery import GAP_PATIENCE
-from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
+from chatlane_client.transport.wire import publish_stored
+from chatlane_schemas import (
+    Chat,
+    InboundEvent,
+    OutboundMessage,
+    Sender,
+    Source,
+    encode,
+    new_envelope_id,
+)
+from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName, declared_durables, declared_streams
 from tests.support.eventually import eventually
 
@@ -108,3 +118,37 @@ class Chats:
 
     async def until_said(self, text: str, chat: str = "1") -> None:
         await eventually(lambda: text in self.texts(chat))
+
+
+class Speaker:
+    """Says things to chats, as a router would."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._sessions: dict[str, UUID] = {}
+
+    async def say(
+        self, out_seq: int, *, chat: str = "1", text: str | None = None
+    ) -> OutboundMessage:
+        """Put a message of the chat's session into the stream; its text is else its number."""
+        message = OutboundMessage(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            session_id=self._sessions.setdefault(chat, uuid4()),
+            out_seq=out_seq,
+            agent="main",
+            target=Source(platform=PLATFORM, account=ACCOUNT, chat=Chat(id=chat)),
+            text=text or str(out_seq),
+        )
+        await self.say_again(message)
+        return message
+
+    async def say_again(self, message: OutboundMessage, *, name: str | None = None) -> None:
+        """Store a message, as another one for the stream when it gets another name."""
+        chat = subjects.chat_token(message.target.chat.id if message.target.chat else None)
+        subject = subjects.outbound(PLATFORM, ACCOUNT, chat)
+        if name is None:
+            await publish_stored(self._client, subject, message)
+        else:
+            headers = {"Nats-Msg-Id": name}
+            await self._client.jetstream().publish(subject, encode(message), headers=headers)

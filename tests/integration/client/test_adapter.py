@@ -1,9 +1,9 @@
 """What an adapter does with repeats, gaps, failures, crashes and limits."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from nats.aio.client import Client
@@ -38,6 +38,7 @@ from tests.integration.client.routing import (
     OUTBOUND_ACK_WAIT,
     PLATFORM,
     Chats,
+    Speaker,
     apply_topology,
     delivering,
     running,
@@ -51,40 +52,6 @@ pytestmark = pytest.mark.integration
 
 SHORT = timedelta(milliseconds=300)
 NEVER = timedelta(hours=1)
-
-
-class Speaker:
-    """Says things to chats, as a router would."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._sessions: dict[str, UUID] = {}
-
-    async def say(
-        self, out_seq: int, *, chat: str = "1", text: str | None = None
-    ) -> OutboundMessage:
-        """Put a message of the chat's session into the stream; its text is else its number."""
-        message = OutboundMessage(
-            id=new_envelope_id(),
-            at=datetime.now(UTC),
-            session_id=self._sessions.setdefault(chat, uuid4()),
-            out_seq=out_seq,
-            agent="main",
-            target=Source(platform=PLATFORM, account=ACCOUNT, chat=Chat(id=chat)),
-            text=text or str(out_seq),
-        )
-        await self.say_again(message)
-        return message
-
-    async def say_again(self, message: OutboundMessage, *, name: str | None = None) -> None:
-        """Store a message, as another one for the stream when it gets another name."""
-        chat = subjects.chat_token(message.target.chat.id if message.target.chat else None)
-        subject = subjects.outbound(PLATFORM, ACCOUNT, chat)
-        if name is None:
-            await publish_stored(self._client, subject, message)
-        else:
-            headers = {"Nats-Msg-Id": name}
-            await self._client.jetstream().publish(subject, encode(message), headers=headers)
 
 
 @pytest.fixture

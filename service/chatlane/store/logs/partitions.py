@@ -270,6 +270,18 @@ async def advance(
     return await _fetch_ids(connection, ADVANCE_SQL, router, *columns(rows, 6), lease)
 
 
+CURSOR_SQL: Final[LiteralString] = """
+-- partitions: how far one of them is decided
+SELECT cursor FROM partitions WHERE log = $1 AND id = $2
+"""
+
+
+async def get_cursor(connection: Connection, partition: PartitionId) -> int:
+    """Return the committed position of a partition; 0 for one that no router has read."""
+    cursor: int | None = await connection.fetchval(CURSOR_SQL, partition.log, partition.number)
+    return cursor or 0
+
+
 LEAST_CURSOR_SQL: Final[LiteralString] = """
 -- partitions: the least cursor of a log; NULL if a partition has another generation
 SELECT CASE WHEN bool_and(generation = $2 AND generation IS NOT NULL) THEN min(cursor) END

@@ -1,0 +1,314 @@
+"""Try to send an outbound message, and report the outcome."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Final, NamedTuple, TypeAlias, assert_never
+from uuid import UUID
+
+from nats.aio.msg import Msg
+from opentelemetry.trace import SpanKind
+
+from chatlane_client.errors import ChatGone, RetryAfter, UndeliverableError
+from chatlane_client.pieces import Piece, TextLimit, pieces_of
+from chatlane_client.rate_budget import RateBudget
+from chatlane_client.receipts import Progress, ReceiptWriter, receipt_of
+from chatlane_client.transport.retry import Backoff
+from chatlane_client.transport.tracing import context_of, span
+from chatlane_schemas import DeliveryFailure, DeliveryState, OutboundMessage
+
+_log = logging.getLogger("chatlane_client")
+
+Deliver = Callable[[OutboundMessage], Awaitable[str | Sequence[str] | None]]
+"""Sends a message to its platform and returns once the platform has it.
+
+It returns the platform's id of the message, or the ids of all messages that it became. It raises
+`RetryAfter`, `ChatGone` or `Undeliverable` if the platform says so. After any other exception the
+reader tries again, while other chats go on.
+"""
+
+SendPiece = Callable[[Piece], Awaitable[str | None]]
+"""Sends one piece to its platform, and returns the platform's id of it; raises as `Deliver`."""
+
+SendAll: TypeAlias = Callable[
+    [OutboundMessage, Progress, Callable[[], Awaitable[None]]], Awaitable[None]
+]
+FindProgress: TypeAlias = Callable[[OutboundMessage, str], Awaitable[Progress | None]]
+
+_BACKOFF: Final = Backoff(timedelta(milliseconds=200), timedelta(seconds=30))
+# A message that takes longer is reported as handed to the adapter.
+_REPORTED_AFTER: Final = 1.0
+# Further tries that fail the same way are reported this seldom.
+_REPORTED_EVERY: Final = 60.0
+# A handler that failed less often is tried again, however old the message is.
+_LEAST_ATTEMPTS: Final = 5
+# Failures that pass within this many attempts are not reported.
+_QUIET_ATTEMPTS: Final = 2
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """A message in delivery.
+
+    Attributes:
+        message: None while the server keeps the message, because its chat has to wait.
+        raw: The newest copy, which is the one to acknowledge.
+        was_handed: Whether the server gave the message to another process before, or to this one
+            on an earlier connection.
+    """
+
+    id: str
+    session_id: UUID
+    out_seq: int
+    message: OutboundMessage | None
+    raw: Msg
+    was_handed: bool = False
+    attempts: int = 0
+    given_up: DeliveryFailure | None = None
+    progress: Progress | None = None
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def sequence(self) -> int:
+        """Return the position of the message in its stream."""
+        sequence: int = self.raw.metadata.sequence.stream
+        return sequence
+
+    @property
+    def age(self) -> timedelta:
+        """Return the time since the message was stored."""
+        return datetime.now(UTC) - self.raw.metadata.timestamp
+
+    def about(self) -> dict[str, object]:
+        """Return what a log line says about the message."""
+        return {"session_id": str(self.session_id), "out_seq": self.out_seq}
+
+
+class Retry(NamedTuple):
+    """The chat has to wait."""
+
+    seconds: float
+    failure: DeliveryFailure
+
+
+class GivenUp(NamedTuple):
+    """The message will not be delivered; `is_chat_gone` if no other message of the chat will."""
+
+    failure: DeliveryFailure
+    is_chat_gone: bool = False
+
+
+class Delivered(NamedTuple):
+    """The platform has the message."""
+
+
+class Stopped(NamedTuple):
+    """The process ends; the next one goes on."""
+
+
+Outcome: TypeAlias = Retry | GivenUp | Delivered | Stopped
+
+
+class _NotReportedError(Exception):
+    """A receipt is not stored because the process ends."""
+
+
+def whole_message(deliver: Deliver, budget: RateBudget) -> SendAll:
+    """Return how to send a message with one call of a handler."""
+
+    async def send(
+        message: OutboundMessage, progress: Progress, _: Callable[[], Awaitable[None]]
+    ) -> None:
+        await budget.wait(_chat_of(message))
+        ids = await deliver(message)
+        sent = [ids] if isinstance(ids, str) else list(ids or ())
+        # A handler without ids has sent one message.
+        progress.sent, progress.message_ids = max(1, len(sent)), sent
+        progress.pieces = progress.sent
+
+    return send
+
+
+def message_in_pieces(
+    send_piece: SendPiece, limit: TextLimit | None, budget: RateBudget
+) -> SendAll:
+    """Return how to send a message piece by piece, with progress that a restart keeps."""
+
+    async def send(
+        message: OutboundMessage, progress: Progress, report: Callable[[], Awaitable[None]]
+    ) -> None:
+        pieces = pieces_of(message, limit)
+        progress.pieces = len(pieces)
+        for piece in pieces[progress.sent :]:
+            await budget.wait(_chat_of(message))
+            message_id = await send_piece(replace(piece, may_be_sent=progress.may_be_sent))
+            progress.add(message_id)
+            if progress.sent < len(pieces):
+                await report()
+
+    return send
+
+
+def _chat_of(message: OutboundMessage) -> str:
+    chat, sender = message.target.chat, message.target.sender
+    return (chat.id if chat else None) or (sender.id if sender else None) or ""
+
+
+class MessageSender:
+    """Sends the messages of an account and reports what becomes of them.
+
+    Args:
+        send: Sends a message.
+        receipts: Reports to the service.
+        find_progress: Returns what earlier processes reported about a message; None if unknown.
+        budget: Rates of the account.
+        give_up_after: Age at which a message that still fails is given up.
+    """
+
+    def __init__(
+        self,
+        send: SendAll,
+        receipts: ReceiptWriter,
+        find_progress: FindProgress,
+        budget: RateBudget,
+        give_up_after: timedelta,
+    ) -> None:
+        self._send = send
+        self._receipts = receipts
+        self._find_progress = find_progress
+        self._budget = budget
+        self._give_up_after = give_up_after
+
+    async def attempt(self, delivery: Delivery, message: OutboundMessage) -> Outcome:
+        """Try once, report the outcome, and return what to do with the message."""
+        progress = await self._progress_of(delivery, message)
+        if progress.is_final:
+            return Delivered()
+        if delivery.given_up is None:
+            outcome = await self._try(delivery, message, progress)
+        else:
+            outcome = GivenUp(delivery.given_up)
+        return outcome if await self._tell(delivery, message, outcome) else Stopped()
+
+    async def _try(
+        self, delivery: Delivery, message: OutboundMessage, progress: Progress
+    ) -> Outcome:
+        delivery.attempts += 1
+        try:
+            async with self._handed_meanwhile(delivery, message):
+                with _span(delivery, message):
+                    await self._send(message, progress, lambda: self._hand(delivery, message))
+        except _NotReportedError:
+            return Stopped()
+        except UndeliverableError as exc:
+            _log.error("outbound_dropped", extra=delivery.about() | {"reason": exc.reason})
+            return GivenUp(exc.failure, isinstance(exc, ChatGone))
+        except RetryAfter as exc:
+            seconds = exc.after.total_seconds()
+            if exc.whole_account:
+                self._budget.pause(seconds)
+            _log.warning("outbound_rate_limited", extra=delivery.about())
+            return self._again(delivery, Retry(seconds, DeliveryFailure.RATE_LIMITED))
+        except Exception:  # noqa: BLE001 - on any error this chat waits
+            _log.exception("outbound_delivery_failed", extra=delivery.about())
+            pause = _pause_after(delivery.attempts)
+            return self._again(delivery, Retry(pause, DeliveryFailure.UNKNOWN))
+        return Delivered()
+
+    def _again(self, delivery: Delivery, retry: Retry) -> Outcome:
+        is_old = delivery.age >= self._give_up_after
+        if not is_old or delivery.attempts < _LEAST_ATTEMPTS:
+            return retry
+        _log.error("outbound_given_up", extra=delivery.about())
+        return GivenUp(retry.failure)
+
+    async def _tell(self, delivery: Delivery, message: OutboundMessage, outcome: Outcome) -> bool:
+        """Report an outcome; return False if the process ends before the report is stored."""
+        match outcome:
+            case Delivered():
+                return await self._report(delivery, message, DeliveryState.DELIVERED)
+            case GivenUp(failure):
+                return await self._report(delivery, message, DeliveryState.FAILED, failure)
+            case Retry(seconds, failure):
+                if failure is DeliveryFailure.UNKNOWN and delivery.attempts <= _QUIET_ATTEMPTS:
+                    return True
+                state = DeliveryState.FAILED
+                return await self._report(delivery, message, state, failure, seconds)
+            case Stopped():
+                return False
+            case _:
+                assert_never(outcome)
+
+    async def _progress_of(self, delivery: Delivery, message: OutboundMessage) -> Progress:
+        if delivery.progress is not None:
+            return delivery.progress
+        found: Progress | None = None
+        if delivery.was_handed:
+            found = await self._find_progress(message, delivery.raw.subject.rpartition(".")[2])
+        delivery.progress = found or Progress()
+        delivery.progress.may_be_sent = delivery.was_handed
+        if found is not None and not found.is_final:
+            await self._report(delivery, message, DeliveryState.UNKNOWN)
+        return delivery.progress
+
+    @asynccontextmanager
+    async def _handed_meanwhile(
+        self, delivery: Delivery, message: OutboundMessage
+    ) -> AsyncIterator[None]:
+        """Report a message as handed to the adapter if the block takes long."""
+
+        async def report() -> None:
+            await asyncio.sleep(_REPORTED_AFTER)
+            await self._report(delivery, message, DeliveryState.HANDED)
+
+        reporting = asyncio.create_task(report())
+        try:
+            yield
+        finally:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
+
+    async def _hand(self, delivery: Delivery, message: OutboundMessage) -> None:
+        if not await self._report(delivery, message, DeliveryState.HANDED):
+            raise _NotReportedError
+
+    async def _report(
+        self,
+        delivery: Delivery,
+        message: OutboundMessage,
+        state: DeliveryState,
+        failure: DeliveryFailure | None = None,
+        retry_in: float | None = None,
+    ) -> bool:
+        """Store a receipt, unless the last one says the same; return False if the process ends."""
+        progress = delivery.progress or Progress()
+        news = (state, failure, progress.sent)
+        is_passing = state is DeliveryState.FAILED and retry_in is not None
+        is_known = progress.reported == news and (is_passing or state is not DeliveryState.FAILED)
+        if is_known and monotonic() - progress.reported_at < _REPORTED_EVERY:
+            return True
+        progress.reported, progress.reported_at = news, monotonic()
+        receipt = receipt_of(message, progress, state, failure, retry_in)
+        return await self._receipts.write(receipt)
+
+
+def _pause_after(attempts: int) -> float:
+    pauses = _BACKOFF.pauses()
+    for _ in range(min(attempts, 10) - 1):
+        next(pauses)
+    return next(pauses)
+
+
+def _span(delivery: Delivery, message: OutboundMessage) -> AbstractContextManager[object]:
+    about: dict[str, str | int] = {
+        "chatlane.platform": message.target.platform,
+        "chatlane.account": message.target.account,
+        "chatlane.session_id": str(message.session_id),
+        "chatlane.out_seq": message.out_seq,
+    }
+    parent = context_of(delivery.raw.headers)
+    return span("deliver OUTBOUND", SpanKind.CONSUMER, about, parent=parent)

@@ -1,0 +1,196 @@
+"""Split the text of a message into pieces that a platform accepts."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from chatlane_schemas import Attachment, OutboundMessage
+from chatlane_schemas.visible_text import is_blank
+
+Unit: TypeAlias = Literal["utf16", "code_points", "bytes"]
+
+_FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*$", re.MULTILINE)
+# Links, code, bold, strikethrough and addresses lose their meaning where they are cut.
+_WHOLE: Final = re.compile(
+    r"!?\[[^\[\]\n]*\]\([^()\s]*\)|`[^`\n]+`|\*\*[^*\n]+\*\*|__[^_\n]+__|~~[^~\n]+~~|https?://\S+"
+)
+_JOINER: Final = "\u200d"
+_SELECTORS: Final = range(0xFE00, 0xFE10)
+_SKIN_TONES: Final = range(0x1F3FB, 0x1F400)
+_FLAG_LETTERS: Final = range(0x1F1E6, 0x1F200)
+_TAGS: Final = range(0xE0020, 0xE0080)
+# A cut at a better place may leave this share of a piece unused.
+_SPARE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TextLimit:
+    """The longest text of one message on a platform.
+
+    Attributes:
+        size: How long it may be.
+        unit: In what the platform counts: UTF-16 code units, code points, or bytes of UTF-8.
+    """
+
+    size: int
+    unit: Unit = "code_points"
+
+    def measure(self, text: str) -> int:
+        """Return the length of a text in the unit of the platform."""
+        if self.unit == "utf16":
+            return len(text) + sum(character > "\uffff" for character in text)
+        return len(text.encode()) if self.unit == "bytes" else len(text)
+
+    def fitting(self, text: str) -> int:
+        """Return how many characters of a text fit."""
+        used = 0
+        for place, character in enumerate(text):
+            used += self.measure(character)
+            if used > self.size:
+                return place
+        return len(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part of an outbound message that goes to the platform as one message.
+
+    Attributes:
+        message: The whole message.
+        number: Which piece it is, from 0.
+        count: How many pieces the message has.
+        text: Text of this piece.
+        attachments: Files of the message, with its last piece.
+        may_be_sent: Whether an earlier process may have sent this piece before it ended. A platform
+            that takes idempotency keys recognises it by `key`.
+    """
+
+    message: OutboundMessage
+    number: int
+    count: int
+    text: str | None
+    attachments: tuple[Attachment, ...] = ()
+    may_be_sent: bool = False
+
+    @property
+    def key(self) -> str:
+        """The same for every attempt to send this piece."""
+        return f"{self.message.id}-{self.number}"
+
+    @property
+    def reply_to(self) -> str | None:
+        """Platform's id of the message that is answered; only the first piece answers it."""
+        return self.message.reply_to if self.number == 0 else None
+
+
+def pieces_of(message: OutboundMessage, limit: TextLimit | None) -> tuple[Piece, ...]:
+    """Return the pieces of a message; the same message and limit give the same pieces.
+
+    A message that says nothing has none.
+    """
+    text = None if message.text is None or is_blank(message.text) else message.text
+    texts: list[str | None] = [None]
+    if text is not None:
+        texts = [text] if limit is None else list(split_text(text, limit))
+    elif not message.attachments:
+        return ()
+    last = len(texts) - 1
+    return tuple(
+        Piece(
+            message=message,
+            number=number,
+            count=len(texts),
+            text=part,
+            attachments=message.attachments if number == last else (),
+        )
+        for number, part in enumerate(texts)
+    )
+
+
+def split_text(text: str, limit: TextLimit) -> Iterator[str]:
+    """Yield a text in pieces within the limit.
+
+    It is cut between paragraphs, else lines, else words. A fenced code block that does not fit is
+    closed at the end of a piece and opened again in the next one. Links, code, bold text and
+    addresses stay whole unless they are longer than a piece, and characters that are seen as one
+    always.
+    """
+    rest, opening = text, ""
+    while limit.measure(opening + rest) > limit.size:
+        head, rest, opening = _cut(opening, rest, limit)
+        if not is_blank(head):
+            yield head
+    if not is_blank(rest):
+        yield opening + rest
+
+
+def _cut(opening: str, rest: str, limit: TextLimit) -> tuple[str, str, str]:
+    """Return a piece, what remains, and the line that opens the code block of the next piece."""
+    # Room for the end of a code block, in case the cut is inside of one.
+    room = TextLimit(limit.size - limit.measure(opening) - len("\n```````"), limit.unit)
+    fitting = room.fitting(rest)
+    if fitting < 1:
+        # A piece cannot hold the fence and any of its text: the fence is given up.
+        opening, fitting = "", max(1, limit.fitting(rest))
+    place = _place_to_cut(rest, fitting)
+    head, tail = rest[:place], rest[place:]
+    fence = _open_fence(opening + head)
+    if fence is None:
+        return opening + head.rstrip(), tail.lstrip("\n") if head.endswith("\n") else tail, ""
+    line, mark = fence
+    if head.endswith("\n"):
+        return f"{opening}{head}{mark}", tail, f"{line}\n"
+    return f"{opening}{head}\n{mark}", tail, f"{line}\n"
+
+
+def _place_to_cut(text: str, fitting: int) -> int:
+    """Return where to cut, at most `fitting` characters behind the begin."""
+    whole = [found.span() for found in _WHOLE.finditer(text) if found.start() < fitting]
+    least = int(fitting * _SPARE)
+    for separator in ("\n\n", "\n", " "):
+        end = fitting
+        while (place := text.rfind(separator, least, end)) >= 0:
+            cut = place + len(separator)
+            if not any(begin < cut < stop for begin, stop in whole):
+                return cut
+            end = cut - 1
+    # No good place: before a link that is in the way, else between two characters.
+    cut = next((begin for begin, stop in whole if 0 < begin < fitting < stop), fitting)
+    place = cut
+    while place > 1 and _belongs_together(text, place):
+        place -= 1
+    return cut if _belongs_together(text, place) else place
+
+
+def _belongs_together(text: str, place: int) -> bool:
+    """Return whether the characters before and behind a place are seen as one."""
+    if place >= len(text):
+        return False
+    before, behind = text[place - 1], text[place]
+    code = ord(behind)
+    if _JOINER in (before, behind) or code in _SELECTORS or code in _SKIN_TONES or code in _TAGS:
+        return True
+    if unicodedata.combining(behind) or unicodedata.category(behind) in {"Mn", "Me", "Mc"}:
+        return True
+    if before == "\r" and behind == "\n":
+        return True
+    if ord(before) in _FLAG_LETTERS and code in _FLAG_LETTERS:
+        begin = place
+        while begin > 0 and ord(text[begin - 1]) in _FLAG_LETTERS:
+            begin -= 1
+        return (place - begin) % 2 == 1
+    return False
+
+
+def _open_fence(text: str) -> tuple[str, str] | None:
+    """Return the opening line and the mark of a code block that a text does not end."""
+    opened: tuple[str, str] | None = None
+    for found in _FENCE.finditer(text):
+        line, mark = found[0], found[1]
+        if opened is None:
+            opened = line, mark
+        elif mark.startswith(opened[1]) and line.strip() == mark:
+            opened = None
+    return opened
