@@ -185,6 +185,12 @@ INSERT INTO dead_letters (id, stage, reason, digest, size_bytes)
 INSERT INTO dead_letter_shares
     SELECT 'inbound', 'telegram/' || n % 50, now() - n * interval '1 minute', 'not_json', 1, 1, 1, 1
     FROM generate_series(1, 40000) AS n;
+INSERT INTO deliveries (session_id, message_id, platform, account, agent, created_at, is_untold)
+    SELECT id, id, 'telegram', 'bot', CASE WHEN random() < 0.99 THEN 'main' END, now(),
+           random() < 0.01
+    FROM sessions;
+INSERT INTO delivered_messages (digest, session_id, message_id, piece)
+    SELECT sha256(id::text::bytea), id, id, 0 FROM sessions;
 INSERT INTO late_results (id, session_id, body) SELECT id::text, id, 'x' FROM sessions;
 INSERT INTO audit (action, session_id, detail) SELECT 'session_removed', id, '{}' FROM sessions;
 INSERT INTO former_ids (platform, account, form, identity, since, until)

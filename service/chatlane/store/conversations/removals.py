@@ -33,9 +33,9 @@ WITH live AS (
     DELETE FROM message_revisions WHERE session_id = ANY($1::uuid[])
 ), late AS (
     DELETE FROM late_results WHERE session_id = ANY($1::uuid[])
-), delivered AS (
+), named AS (
     DELETE FROM delivered_messages WHERE session_id = ANY($1::uuid[])
-), deliveries AS (
+), spoken AS (
     DELETE FROM deliveries WHERE session_id = ANY($1::uuid[])
 ), holds AS (
     DELETE FROM session_holds WHERE session_id = ANY($1::uuid[])
