@@ -17,7 +17,7 @@ from chatlane.store.addressing import identities
 from chatlane.store.conversations import sessions
 from chatlane.store.history import messages
 from chatlane_schemas.codec import DecodeError, decode
-from chatlane_schemas.dead import Stage
+from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import DEFAULT_SLOTS, StreamName
@@ -237,6 +237,8 @@ def _wherever(subject: str) -> Sequence[str]:
 
 def _publication(letter: DeadRow) -> Publication:
     """Build the publication with a new id, because a stream may still recognise the old one."""
+    if letter.reason == DeadReason.DELIVERY_FAILED:
+        raise NotRetriedError("its platform refused it for good: send another message")
     if not letter.body or letter.subject is None:
         raise NotRetriedError("there is nothing of it to try again: its body is gone")
     if letter.stage not in tuple(Stage):

@@ -129,6 +129,8 @@ FIND_OLDER_OF_SESSION_SQL: Final[LiteralString] = """
 -- dead_letters: the oldest of a session that came before another one and is of its kind
 SELECT older.id FROM dead_letters AS letter JOIN dead_letters AS older
     ON older.session_id = letter.session_id AND older.stage = letter.stage
+    -- What a platform has refused is not sent again, so nothing waits for it.
+    AND older.reason <> 'delivery_failed'
     AND (older.stored_at, older.at) < (letter.stored_at, letter.at)
 WHERE letter.id = $1 ORDER BY older.stored_at, older.at LIMIT 1
 """

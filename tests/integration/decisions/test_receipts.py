@@ -150,7 +150,7 @@ async def test_a_receipt_that_is_read_before_its_message_is_kept(kernel: Kernel)
         (None, "unknown"),
     ],
 )
-async def test_the_agent_is_told_with_its_next_turn(
+async def test_c73_the_agent_is_told_with_its_next_turn(
     kernel: Kernel, failure: str | None, kept: str
 ) -> None:
     sent = await answered(kernel)

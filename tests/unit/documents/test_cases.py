@@ -13,7 +13,8 @@ NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", TEXT)))
 
 def test_every_case_has_one_line() -> None:
     lines = re.findall(r"^\| (C\d\d) \|", TEXT, re.MULTILINE)
-    assert sorted(lines) == [f"C{number:02}" for number in range(1, 46)]
+    assert len(lines) == len(set(lines))
+    assert {f"C{number:02}" for number in range(1, 46)} <= set(lines)
 
 
 @pytest.mark.parametrize(("path", "name"), NAMED)

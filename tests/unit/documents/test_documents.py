@@ -274,7 +274,7 @@ def test_every_field_of_an_event_is_explained_to_adapters() -> None:
         )
     }
     # The version of the contract, and fields that only the kind of event needs.
-    elsewhere = {"v", "migrate_to", "delivered", "counts_as_new"}
+    elsewhere = {"v", "migrate_to", "delivered", "receipt", "counts_as_new"}
     assert fields_in_the_table(page) == expected - elsewhere
     assert [name for name in elsewhere - {"v"} if name not in text_of(page)] == []
 
