@@ -15,7 +15,7 @@ from chatlane_client.transport.connection import principal_of
 from chatlane_client.transport.retry import Backoff, was_set_within
 from chatlane_client.transport.wire import ask
 from chatlane_schemas import DeliveryState, OutboundMessage, new_envelope_id
-from chatlane_schemas.session_api.deliveries import DeliveryGet, DeliveryReply, DeliveryView
+from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryReply, DeliveryView
 from chatlane_schemas.topology import subjects
 
 _log = logging.getLogger("chatlane_client")
@@ -23,7 +23,9 @@ _log = logging.getLogger("chatlane_client")
 # Without permissions, a router accepts any name.
 _DEFAULT_PRINCIPAL: Final = "adapter"
 # An older service, or an older configuration of NATS, never answers.
-_PATIENCE: Final = timedelta(seconds=30)
+_PATIENCE: Final = timedelta(seconds=20)
+# Then it is asked only once for each message, for so long.
+_SILENT_FOR: Final = timedelta(minutes=5)
 
 
 class DeliveryProgress:
@@ -36,8 +38,9 @@ class DeliveryProgress:
         self._platform = platform
         self._account = account
         self._stopping = stopping
+        self._silent_until = 0.0
         principal = principal_of(client) or _DEFAULT_PRINCIPAL
-        self._subject = subjects.api_for_account(principal, "delivery", "get", platform, account)
+        self._subject = subjects.api_for_account(principal, "delivery", "find", platform, account)
 
     async def find(self, message: OutboundMessage, chat: str) -> Progress | None:
         """Return the progress of a message once the service knows all that was reported about it.
@@ -49,7 +52,8 @@ class DeliveryProgress:
             message: The message.
             chat: Last token of the subject of the message.
         """
-        until = monotonic() + _PATIENCE.total_seconds()
+        now = monotonic()
+        until = now if now < self._silent_until else now + _PATIENCE.total_seconds()
         for pause in Backoff().pauses():
             try:
                 reply = await self._ask(message, chat)
@@ -58,8 +62,10 @@ class DeliveryProgress:
             except ChatlaneClientError as exc:
                 if monotonic() >= until:
                     _log.warning("delivery_progress_unknown", extra={"error": str(exc)})
+                    self._silent_until = monotonic() + _SILENT_FOR.total_seconds()
                     return None
             else:
+                self._silent_until = 0.0
                 if reply.is_settled or monotonic() >= until:
                     return _progress(reply.deliveries[0]) if reply.deliveries else None
             if await was_set_within(self._stopping, pause):
@@ -67,7 +73,7 @@ class DeliveryProgress:
         raise AssertionError("pauses never end")
 
     async def _ask(self, message: OutboundMessage, chat: str) -> DeliveryReply:
-        request = DeliveryGet(
+        request = DeliveryFind(
             id=new_envelope_id(),
             at=datetime.now(UTC),
             session_id=message.session_id,

@@ -8,15 +8,12 @@ from pydantic import Field
 from chatlane_schemas.deliveries import DeliveryFailure, DeliveryState
 from chatlane_schemas.envelope import Envelope, Record
 from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, Number, PlatformId, PlatformName
+from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.sessions import ApiReply
 
 
-class DeliveryGet(Envelope):
-    """Reads the deliveries of a session, or the delivery of one message.
-
-    An adapter names its account and the chat of the message. The reply then says whether all
-    receipts of that chat are included.
-    """
+class DeliveryGet(PersonRequest):
+    """Reads the deliveries of a session, or the delivery of one message."""
 
     session_id: UUID = Field(description="Session that spoke.")
     message_id: UUID | None = Field(
@@ -24,15 +21,17 @@ class DeliveryGet(Envelope):
         description="Id of the `OutboundMessage`. Without it, the reply has the newest messages of "
         "the session.",
     )
-    platform: PlatformName | None = Field(
-        default=None, description="Platform of the adapter; only messages to it are shown."
-    )
-    account: Name | None = Field(
-        default=None, description="Account of the adapter; only messages to it are shown."
-    )
-    chat: Annotated[str, Field(pattern=r"^([0-9a-f]{16}|none)$")] | None = Field(
-        default=None,
-        description="Last token of the subject of the message, which stands for its chat.",
+
+
+class DeliveryFind(Envelope):
+    """Reads the delivery of a message for the adapter that is to send it."""
+
+    session_id: UUID = Field(description="Session that spoke.")
+    message_id: UUID = Field(description="Id of the `OutboundMessage`.")
+    platform: PlatformName = Field(description="Platform of the adapter.")
+    account: Name = Field(description="Account of the adapter; only its messages are shown.")
+    chat: Annotated[str, Field(pattern=r"^([0-9a-f]{16}|none)$")] = Field(
+        description="Last token of the subject of the message, which stands for its chat."
     )
 
 
@@ -66,13 +65,13 @@ class DeliveryView(Record):
 
 
 class DeliveryReply(ApiReply):
-    """Reply to `DeliveryGet`."""
+    """Reply to a request about deliveries."""
 
     deliveries: tuple[DeliveryView, ...] = Field(
         default=(), description="The deliveries, oldest message first."
     )
     is_settled: Flag | None = Field(
         default=None,
-        description="For a request that names a chat: whether every receipt of that chat that was "
-        "stored before the request is included. If not, ask again.",
+        description="In the reply to an adapter: whether every receipt of the chat that was stored "
+        "before the request is included. If not, ask again.",
     )

@@ -17,7 +17,7 @@ from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
-from chatlane_schemas.session_api.deliveries import DeliveryGet, DeliveryReply
+from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryGet, DeliveryReply
 from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionEnd,
@@ -192,6 +192,7 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(TranscriptRewind, TranscriptChanged, "Removes the last turns."),
     _request(TranscriptRetry, TranscriptChanged, "Runs the last turn again."),
     _request(DeliveryGet, DeliveryReply, "Shows what became of outbound messages."),
+    _request(DeliveryFind, DeliveryReply, "Shows how far an adapter has sent a message."),
 )
 """The requests about sessions and transcripts, in the form that operators use."""
 
@@ -302,7 +303,7 @@ def requests_of_agent() -> tuple[Channel, ...]:
             description=f"{channel.description[:-1]}, for a session of the agent.",
         )
         for channel in REQUESTS
-        if "session_id" in channel.message.model_fields
+        if "session_id" in channel.message.model_fields and channel.message is not DeliveryFind
     )
 
 
@@ -327,10 +328,10 @@ def requests_of_adapter() -> tuple[Channel, ...]:
             channel,
             name=f"{channel.name}OfAdapter",
             address=f"{channel.address}.{{platform}}.{{account}}",
-            description=f"{channel.description[:-1]}, for the adapter of their account.",
+            description=f"{channel.description[:-1]}, for the adapter of its account.",
         )
         for channel in REQUESTS
-        if channel.message is DeliveryGet
+        if channel.message is DeliveryFind
     )
 
 

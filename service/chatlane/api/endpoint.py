@@ -17,7 +17,7 @@ from chatlane.requests.change_service import CHANGES
 from chatlane.store.audit import Operator
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, Record, new_envelope_id
-from chatlane_schemas.session_api.deliveries import DeliveryGet
+from chatlane_schemas.session_api.deliveries import DeliveryFind
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, ApiReply
 
@@ -208,7 +208,7 @@ class RequestHandler:
 
 
 def _acts_for(request: Envelope, account: tuple[str, str]) -> bool:
-    if isinstance(request, DeliveryGet):
+    if isinstance(request, DeliveryFind):
         # An adapter acts for its account.
         return (request.platform, request.account) == account
     person = getattr(request, "acting_for", None)

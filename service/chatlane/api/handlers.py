@@ -43,7 +43,7 @@ def every_handler(
         SessionQueries(SessionReads(store)),
         TranscriptQueries(TranscriptReads(store, catalog)),
         SearchQueries(SearchReads(store, identities.find_owners)),
-        DeliveryQueries(store, find_newest),
+        DeliveryQueries(store, SessionReads(store), find_newest),
     )
     handlers = request_handler.changes(ChangeService(store, writer, catalog, slots).change)
     for queries in reads:

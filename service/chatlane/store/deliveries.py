@@ -10,7 +10,7 @@ from chatlane.domain.deliveries import Delivery, DeliveryKey
 from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import known_value
 from chatlane_schemas.deliveries import DeliveryFailure, DeliveryState, Undelivered
-from chatlane_schemas.session_api.deliveries import DeliveryGet, DeliveryView
+from chatlane_schemas.session_api.deliveries import DeliveryView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -119,16 +119,22 @@ ORDER BY message_id DESC LIMIT $5
 _MOST_FOUND: Final = 200
 
 
-async def find(connection: Connection, request: DeliveryGet) -> tuple[DeliveryView, ...]:
-    """Return the deliveries that a request asks for; ids of messages are in the order of time."""
-    rows = await connection.fetch(
-        FIND_SQL,
-        request.session_id,
-        request.message_id,
-        request.platform,
-        request.account,
-        _MOST_FOUND,
-    )
+async def find(
+    connection: Connection,
+    session_id: UUID,
+    message_id: UUID | None = None,
+    account: tuple[str, str] | None = None,
+) -> tuple[DeliveryView, ...]:
+    """Return one message of a session, or the newest ones, oldest first.
+
+    Args:
+        connection: A connection.
+        session_id: The session.
+        message_id: The message; without it, the newest ones.
+        account: Platform and account; without it, those of all accounts.
+    """
+    platform, name = account or (None, None)
+    rows = await connection.fetch(FIND_SQL, session_id, message_id, platform, name, _MOST_FOUND)
     return tuple(_view(row) for row in reversed(rows))
 
 

@@ -7,7 +7,7 @@ from nats.aio.client import Client
 
 from chatlane_client import open_connection
 from tests.integration.client.fake_router import FakeRouter
-from tests.integration.client.routing import AGENTS, SLOTS, apply_topology
+from tests.integration.client.routing import AGENTS, SLOTS, apply_topology, no_deliveries
 from tests.support.servers.backends import RunningServer
 
 
@@ -27,7 +27,7 @@ async def mortal_bus(nats_server: RunningServer) -> RunningServer:
 
 @pytest.fixture
 async def client(bus_url: str) -> AsyncIterator[Client]:
-    async with open_connection(bus_url, name="test") as connection:
+    async with open_connection(bus_url, name="test") as connection, no_deliveries(bus_url):
         yield connection
 
 

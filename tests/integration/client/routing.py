@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from chatlane.domain.catalog import Agent
 from chatlane.nats.jetstream import JetStream
@@ -27,6 +28,7 @@ from chatlane_schemas import (
     encode,
     new_envelope_id,
 )
+from chatlane_schemas.session_api.deliveries import DeliveryReply
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName, declared_durables, declared_streams
 from tests.support.eventually import eventually
@@ -54,6 +56,20 @@ async def apply_topology(url: str) -> None:
             for spec in declared_durables(AGENTS, [(PLATFORM, ACCOUNT)], SLOTS)
         ]
         await apply(JetStream(client), streams, durables)
+
+
+@contextlib.asynccontextmanager
+async def no_deliveries(url: str) -> AsyncIterator[None]:
+    """Answer as a service that has no receipts, for tests of adapters without a router."""
+
+    async def answer(message: Msg) -> None:
+        reply = DeliveryReply(id=new_envelope_id(), at=datetime.now(UTC), is_settled=True)
+        await message.respond(encode(reply))
+
+    async with open_connection(url, name="no deliveries") as client:
+        await client.subscribe("chat.v1.api.*.delivery.find.*.*", queue="routers", cb=answer)
+        await client.flush()
+        yield
 
 
 def said(text: str, *, chat: str = "1", agent: str = "main") -> InboundEvent:
