@@ -1,6 +1,8 @@
 """Publish the events of a platform account and deliver its outbound messages."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -85,6 +87,8 @@ class AdapterClient:
         self._waits: Iterator[float] | None = None
         # The lock of a chat lives as long as a caller publishes to the chat.
         self._chats: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # Held by chat token while a message to the chat is sent and reported.
+        self._sending: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def publish(
         self, event: InboundEvent, *, give_up_after: timedelta | None = None
@@ -116,9 +120,25 @@ class AdapterClient:
         subject = subjects.inbound_for(event)
         chat = self._chats.setdefault(subject, asyncio.Lock())
         names = {"chatlane.platform": self._platform, "chatlane.account": self._account}
-        async with chat:
+        async with self._behind_deliveries(event), chat:
             with span("publish INBOUND", SpanKind.PRODUCER, names):
                 return await self._publish(subject, event, give_up_after)
+
+    @asynccontextmanager
+    async def _behind_deliveries(self, event: InboundEvent) -> AsyncIterator[None]:
+        """Let a message of our people wait for the receipt of a message that is being sent.
+
+        The platform may show a message of the agent as one of theirs, before it has returned its
+        id. The receipt then comes first, so the service recognises the copy.
+        """
+        if event.sender is None or not event.sender.is_staff:
+            yield
+            return
+        async with self._sending_to(subjects.chat_token_of(event)):
+            yield
+
+    def _sending_to(self, chat: str) -> asyncio.Lock:
+        return self._sending.setdefault(chat, asyncio.Lock())
 
     async def _require_declared(self) -> None:
         """Raise an error if no durable exists for the account; look once, with the first event.
@@ -185,7 +205,14 @@ class AdapterClient:
             account=self._account,
             stopping=self._stopping,
         )
-        sender = MessageSender(send, receipts, known.find, self._budget, self._give_up_after)
+        sender = MessageSender(
+            send,
+            receipts,
+            known.find,
+            budget=self._budget,
+            give_up_after=self._give_up_after,
+            sending=self._sending_to,
+        )
         reader = OutboundReader(
             self._client,
             sender,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -71,6 +71,11 @@ class Delivery:
     given_up: DeliveryFailure | None = None
     progress: Progress | None = None
     came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def chat(self) -> str:
+        """Return the token of the chat."""
+        return self.raw.subject.rpartition(".")[2]
 
     @property
     def sequence(self) -> int:
@@ -167,6 +172,8 @@ class MessageSender:
         find_progress: Returns what earlier processes reported about a message; None if unknown.
         budget: Rates of the account.
         give_up_after: Age at which a message that still fails is given up.
+        sending: Returns what to hold while a message to a chat, given its token, is sent and
+            reported.
     """
 
     def __init__(
@@ -174,25 +181,29 @@ class MessageSender:
         send: SendAll,
         receipts: ReceiptWriter,
         find_progress: FindProgress,
+        *,
         budget: RateBudget,
         give_up_after: timedelta,
+        sending: Callable[[str], AbstractAsyncContextManager[object]],
     ) -> None:
         self._send = send
         self._receipts = receipts
         self._find_progress = find_progress
         self._budget = budget
         self._give_up_after = give_up_after
+        self._sending = sending
 
     async def attempt(self, delivery: Delivery, message: OutboundMessage) -> Outcome:
         """Try once, report the outcome, and return what to do with the message."""
         progress = await self._progress_of(delivery, message)
         if progress.is_final:
             return Delivered()
-        if delivery.given_up is None:
-            outcome = await self._try(delivery, message, progress)
-        else:
-            outcome = GivenUp(delivery.given_up)
-        return outcome if await self._tell(delivery, message, outcome) else Stopped()
+        async with self._sending(delivery.chat):
+            if delivery.given_up is None:
+                outcome = await self._try(delivery, message, progress)
+            else:
+                outcome = GivenUp(delivery.given_up)
+            return outcome if await self._tell(delivery, message, outcome) else Stopped()
 
     async def _try(
         self, delivery: Delivery, message: OutboundMessage, progress: Progress
@@ -248,7 +259,7 @@ class MessageSender:
             return delivery.progress
         found: Progress | None = None
         if delivery.was_handed:
-            found = await self._find_progress(message, delivery.raw.subject.rpartition(".")[2])
+            found = await self._find_progress(message, delivery.chat)
         delivery.progress = found or Progress()
         delivery.progress.may_be_sent = delivery.was_handed
         if found is not None and not found.is_final:

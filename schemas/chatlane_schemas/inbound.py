@@ -68,6 +68,10 @@ class Sender(Record):
     )
     name: Text | None = Field(default=None, description="Display name.")
     is_bot: Flag = Field(default=False, description="Whether a bot wrote the message.")
+    is_staff: Flag = Field(
+        default=False,
+        description="Whether one of our people wrote it to the person of a direct chat, in our name.",
+    )
     sender_chat_id: PlatformId | None = Field(
         default=None,
         description="Chat on whose behalf the message was written (anonymous admin, linked channel).",

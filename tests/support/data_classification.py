@@ -490,6 +490,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "ending_at",
             "interruptions",
             "asked_turn_ended_at",
+            "staff_until",
         ),
     ),
     "shown_lists": Table(

@@ -31,6 +31,7 @@ from chatlane.domain.catalog import (
     canonical_profile,
 )
 from chatlane.domain.commands.command_words import CommandName, CommandRules
+from chatlane.domain.lanes import MAX_STAFF_PAUSE
 from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
 from chatlane.domain.prompts.context import PRIVATE_IDS
 from chatlane.domain.turns.claims import LONGEST_BURST
@@ -276,6 +277,17 @@ class AccountSettings(Group):
     own_ids: frozenset[OwnId] = Field(
         default=frozenset(), description="Sender ids of our own messages, which never run."
     )
+    staff_ids: frozenset[OwnId] = Field(
+        default=frozenset(),
+        description="Sender ids of our people who write to others in the name of the account.",
+    )
+    staff_pause: Duration = Field(
+        default=timedelta(0),
+        ge=timedelta(0),
+        le=MAX_STAFF_PAUSE,
+        description="How long the agent waits in a direct chat after one of our people has written "
+        "there. Stream agents do not wait.",
+    )
     bot_name: BotName | None = Field(
         default=None,
         description="Our name where commands are addressed to one of several bots (/new@our_bot).",
@@ -294,6 +306,8 @@ class AccountSettings(Group):
             self.bot_name,
             None if self.home is None else self.home.channel(),
             self.bots_allowed,
+            self.staff_ids,
+            self.staff_pause,
         )
 
 

@@ -66,7 +66,7 @@ class DeclaredEvent(NamedTuple):
         agent, whatever its sender is.
         """
         sender = self.event.sender
-        if sender is None or not (sender.is_bot or self.account.own_ids):
+        if sender is None or not (sender.is_bot or self.account.own_ids) or self.is_of_staff:
             return False
         if self.event.kind is Kind.SYSTEM or self.tells_delivery:
             return False
@@ -75,6 +75,12 @@ class DeclaredEvent(NamedTuple):
         if not is_bot(sender):
             return False
         return not self._may_bots_speak or (self.event.kind is Kind.MESSAGE and self.asks_nothing)
+
+    @property
+    def is_of_staff(self) -> bool:
+        """Return whether one of our people wrote to the person of a direct chat."""
+        sender = self.event.sender
+        return sender is not None and _is_staff(sender, self.address, self.account)
 
     @property
     def tells_delivery(self) -> bool:
@@ -145,6 +151,16 @@ class ValidatedEvent(NamedTuple):
     plain: ResolvedMessage | RejectedMessage | None
 
 
+def _is_staff(sender: Sender, address: Address, account: Account) -> bool:
+    if address.chat_class != "dm" or not address.chat_id:
+        return False
+    if sender.is_staff:
+        return True
+    # Our people may talk to the account themselves: then the chat is theirs.
+    ids = {id_ for id_ in (sender.id, sender.alt_id) if id_}
+    return not account.staff_ids.isdisjoint(ids) and address.chat_id not in ids
+
+
 def _command(event: InboundEvent, platform: Platform, account: Account) -> Command | None:
     """Return the command in an event, or None; only messages of people can be commands."""
     # Parsing first is cheap: the first character shows that a text is no command.
@@ -184,6 +200,9 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> ValidatedEvent | R
     platform = catalog.platforms[event.platform]
     account = platform.accounts[event.account]
     address = address_of(event)
+    if event.sender is not None and _is_staff(event.sender, address, account):
+        # The chat is that of the person, and our people are not its person.
+        address = address._replace(sender_id=None, sender_alt_id=None, sender_aliases=())
     heard = DeclaredEvent(
         message=message,
         event=event,
@@ -272,6 +291,9 @@ def _arrived(
         arrived = arrived._replace(other_ids=(sender.id,)) if is_unresolved else arrived
     if heard.tells_delivery:
         return arrived._replace(receipt=_receipt(heard, resolved))
+    if heard.is_of_staff:
+        pause = heard.account.staff_pause
+        arrived = arrived._replace(command=None, pair=None, counted=None, staff_pause=pause)
     if heard.address.profile != MAIN_PROFILE:
         former = former_digests(event, _numbering(heard, resolved), resolved.person)
         arrived = arrived._replace(former_digests=former)

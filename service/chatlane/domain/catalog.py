@@ -123,7 +123,8 @@ class Account:
 
     `profiles` holds the names as written in session keys (`main`, never `default`). `own_ids` are
     the sender ids of the bot's messages, which are never processed. `bot_name` is the name by which
-    commands address this bot. `bots_allowed` overrides that of the platform. `mention` matches a
+    commands address this bot. `staff_ids` are the sender ids of people who write in the name of the
+    account; the agent then waits for `staff_pause`. `bots_allowed` overrides that of the platform. `mention` matches a
     mention of the bot at the start of a text.
     """
 
@@ -133,6 +134,8 @@ class Account:
     bot_name: str | None = None
     home: HomeChannel | None = None
     bots_allowed: bool | None = None
+    staff_ids: frozenset[str] = frozenset()
+    staff_pause: timedelta = timedelta(0)
     mention: Pattern[str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

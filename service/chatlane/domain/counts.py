@@ -42,7 +42,7 @@ class CountName(StrEnum):
 
 
 ChangeOutcome: TypeAlias = Literal["applied", "same", "older", "gone", "early", "new"]
-KeptKind: TypeAlias = Kind | Literal["bot", "other_bot", "silenced_bot"]
+KeptKind: TypeAlias = Kind | Literal["bot", "other_bot", "silenced_bot", "staff"]
 
 Count: TypeAlias = (
     tuple[

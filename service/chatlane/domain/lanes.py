@@ -8,6 +8,7 @@ would have been decided alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import to_json
@@ -52,6 +53,7 @@ from chatlane_schemas.codec import encode, encode_part
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.outbound import OutboundKind
+from chatlane_schemas.results import Role
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import source_of
 from chatlane_schemas.topology.subjects import routed as routed_subject
@@ -59,7 +61,7 @@ from chatlane_schemas.topology.subjects import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
     from uuid import UUID
 
     from chatlane.domain.catalog import Agent, BusyMode
@@ -72,6 +74,9 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Turn
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.inbound import InboundEvent
+
+MAX_STAFF_PAUSE: Final = timedelta(days=7)
+"""Longest time that an agent can be told to wait after our people have written."""
 
 STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
 _PLAIN_DETAILS: Final = '{"kind":"message"}'
@@ -112,6 +117,7 @@ class ResolvedMessage(NamedTuple):
         other_ids: Other ids of the sender, on a platform with one id per person.
         pair: The other bot that wrote it and the chat, if it may speak; None for people.
         former_digests: Its digests from before profiles counted.
+        staff_pause: How long the agent waits after it, if one of our people wrote it; else None.
         receipt: What it reports about an outbound message, if it is a receipt.
     """
 
@@ -143,6 +149,7 @@ class ResolvedMessage(NamedTuple):
     other_ids: tuple[str, ...] = ()
     former_digests: tuple[bytes, ...] = ()
     receipt: ArrivedReceipt | None = None
+    staff_pause: timedelta | None = None
 
     @property
     def unheard_digests(self) -> tuple[bytes, ...]:
@@ -280,12 +287,41 @@ class Placement:
             self.effects.silenced.append(arrived.session_key)
         return False
 
+    def _record_staff(self, arrived: ResolvedMessage, pause: timedelta) -> None:
+        """Add a message of our people to the transcript, where it is ours, and start nothing."""
+        session = self._session_for(arrived)
+        row = MessageRow(
+            session_id=session.id,
+            seq=session.take_seq(),
+            id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
+            role=Role.ASSISTANT,
+            content=arrived.event.text,
+            details=arrived.details,
+            author=_author(arrived.event),
+            platform_message_id=arrived.event.message_id,
+            source=arrived.source,
+            created_at=arrived.stored_at,
+        )
+        self.effects.messages.append(row)
+        if self.originals is not None:
+            self.originals.placed(arrived.digests, row)
+        self.mark_seen(arrived, session.id, row.seq)
+        self.effects.count((CountName.KEPT, "staff"))
+        if not pause:
+            return
+        session.staff_until = not_before(arrived.stored_at + pause, session.staff_until)
+        if session.active_turn is not None:
+            self._prolong_turn(arrived.stored_at, session.active_turn, pause, MAX_STAFF_PAUSE)
+
     def _keep(self, arrived: ResolvedMessage) -> None:
         self.mark_seen(arrived)
         self.effects.count((CountName.KEPT, "bot" if arrived.is_ignored else arrived.event.kind))
 
     def route(self, arrived: ResolvedMessage) -> None:
         """Deliver a regular message to its session and its agent."""
+        if arrived.staff_pause is not None:
+            self._record_staff(arrived, arrived.staff_pause)
+            return
         self.deliver(arrived, self._session_for(arrived))
         self.effects.count((CountName.ROUTED, arrived.event.platform))
 
@@ -435,16 +471,19 @@ class Placement:
     def _open(self, arrived: ResolvedMessage, session: Session, rest: timedelta | None) -> None:
         """Open a turn for an idle session, delayed if the message is not ready."""
         turn = open_turn(session, arrived.stored_at, arrived.digests[0], self.effects, rest=rest)
-        if rest is not None:
+        if turn.rest == "resting":
             self._resting[turn.id] = turn
 
     def _prolong(self, arrived: ResolvedMessage, turn_id: UUID, rest: timedelta) -> None:
         """Delay the turn for this message as well, if no worker has been notified of it yet."""
+        self._prolong_turn(arrived.stored_at, turn_id, rest, arrived.rest_cap)
+
+    def _prolong_turn(self, at: datetime, turn_id: UUID, rest: timedelta, cap: timedelta) -> None:
         turn = self._resting.get(turn_id)
         if turn is None:
-            self.effects.rests.append(DebounceRow(turn_id, rest, arrived.rest_cap))
+            self.effects.rests.append(DebounceRow(turn_id, rest, cap))
         else:
-            extend(turn, arrived.stored_at, rest, arrived.rest_cap)
+            extend(turn, at, rest, cap)
 
     def _deliver_stream(self, arrived: ResolvedMessage, session: Session) -> None:
         event = arrived.event

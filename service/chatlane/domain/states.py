@@ -33,7 +33,7 @@ class Session:
     """One conversation: its lifecycle and its counters.
 
     `last_activity_at` counts people only, and `asked_turn_ended_at` is the end of the last turn
-    that answered one. The counters are the next free values. They have no gaps, because they change
+    that answered one. The agent waits until `staff_until`. The counters are the next free values. They have no gaps, because they change
     under the session's row lock and commit with the rows that they number. `owner` is the owner
     name in the form of `owners`; None if several people talk. `has_new_key` says that the session
     became shared: `session_key` is that of a shared lane and not yet written. `model_override` is
@@ -73,6 +73,7 @@ class Session:
     told_in: UUID | None = None
     interruptions: int = 0
     asked_turn_ended_at: datetime | None = None
+    staff_until: datetime | None = None
     is_new: bool = False
     has_new_flags: bool = False
     has_new_key: bool = False

@@ -105,7 +105,7 @@ class Metrics:
             CountName.KEPT: counter(
                 "chatlane_kept_events_total",
                 "Events that start nothing: edit, delete, reaction, receipt, service, migration, "
-                "bot, other_bot, silenced_bot.",
+                "bot, other_bot, silenced_bot, staff.",
                 ["kind"],
             ),
             CountName.ERASED: _from_zero(

@@ -11,10 +11,10 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane_client import AdapterClient, ChatGone, RateBudget, RetryAfter, Undeliverable
-from chatlane_schemas import InboundEvent, OutboundMessage, decode
+from chatlane_schemas import InboundEvent, OutboundMessage, Sender, decode
 from chatlane_schemas.deliveries import DeliveryFailure, DeliveryState
 from chatlane_schemas.topology.streams import StreamName, outbound_durable
-from tests.integration.client.routing import ACCOUNT, PLATFORM, Chats, Speaker, running
+from tests.integration.client.routing import ACCOUNT, PLATFORM, Chats, Speaker, running, said
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
@@ -251,8 +251,8 @@ async def test_messages_keep_to_the_rates_of_the_platform(client: Client, speake
             await speaker.say(number, chat=chat)
     async with running(adapter.deliver(send)):
         await eventually(lambda: [len(it) for it in times.values()] == [5, 5])
-    for said in times.values():
-        assert all(later - earlier > 0.09 for earlier, later in pairwise(said))
+    for sent in times.values():
+        assert all(later - earlier > 0.09 for earlier, later in pairwise(sent))
 
 
 async def test_a_receipt_names_the_platforms_ids(
@@ -265,3 +265,37 @@ async def test_a_receipt_names_the_platforms_ids(
     assert told.receipt is not None
     assert told.receipt.message_ids == ("1-1",)
     assert (told.receipt.state, told.receipt.sent) == (DeliveryState.DELIVERED, 1)
+
+
+async def test_c90_the_copy_of_a_message_is_published_behind_its_receipt(
+    client: Client, speaker: Speaker
+) -> None:
+    """The platform shows a message to the adapter before it has returned its id."""
+    is_shown, is_returned = asyncio.Event(), asyncio.Event()
+
+    async def send(_: OutboundMessage) -> str:
+        is_shown.set()
+        await is_returned.wait()
+        return "77"
+
+    adapter = AdapterClient(client, platform=PLATFORM, account=ACCOUNT)
+    async with running(adapter.deliver(send)):
+        await speaker.say(1)
+        await is_shown.wait()
+        copied = said("1", chat="1").model_copy(
+            update={"message_id": "77", "sender": Sender(id="owner", is_staff=True)}
+        )
+        other = said("a question", chat="1")
+        publishing = asyncio.create_task(adapter.publish(copied))
+        await adapter.publish(other)
+        is_returned.set()
+        await publishing
+    jetstream = client.jetstream()
+    state = (await jetstream.stream_info(StreamName.INBOUND)).state
+    stored = [
+        decode(InboundEvent, (await jetstream.get_msg(StreamName.INBOUND, number)).data or b"")
+        for number in range(state.first_seq, state.last_seq + 1)
+    ]
+    order = [event.id for event in stored]
+    delivered = next(event.id for event in stored if event.message_id == "77" and event.receipt)
+    assert order.index(other.id) < order.index(delivered) < order.index(copied.id)

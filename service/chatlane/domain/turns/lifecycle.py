@@ -134,6 +134,9 @@ def open_turn(
         trigger: Digest of the message, or id of the result, that makes the turn necessary.
         rest: How long after the commit workers are not to be notified.
     """
+    if session.staff_until is not None and session.staff_until > at:
+        # One of our people talks to the person.
+        rest = max(rest or timedelta(0), session.staff_until - at)
     turn = Turn(
         id=derived_id(at, trigger + session.id.bytes, "turn"),
         session_id=session.id,

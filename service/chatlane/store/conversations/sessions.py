@@ -42,6 +42,7 @@ SESSION_COLUMNS: Final = tuple(
 _COUNTERS: Final = (
     *("id", "agent", "last_activity_at", "active_turn", "next_seq", "next_arrival"),
     *("next_out_seq", "user_messages", "owner", "answers", "asked_turn_ended_at"),
+    "staff_until",
 )
 _ENDS: Final = ("id", "ended_at", "end_reason", "parent_id", "link_kind")
 _FLAGS: Final = (
@@ -60,6 +61,7 @@ _TYPES: Final = (
     | {"answers": "bigint", "interruptions": "int", "reset_had_activity": "boolean"}
     | dict.fromkeys((name for name in SESSION_COLUMNS if name.endswith("_at")), "timestamptz")
     | {"served_boundary": "timestamptz", "held_until": "timestamptz"}
+    | {"staff_until": "timestamptz"}
 )
 
 

@@ -85,7 +85,8 @@ CROSS JOIN LATERAL (
     SELECT session_id, seq, false, content, details, 0, turn_id, id, state, source
     FROM messages
     WHERE session_id = want.session_id AND platform_message_id = want.platform_message_id
-      AND role = 'user'
+      -- Our people write rows with the role of the agent, and with a source.
+      AND (role = 'user' OR source IS NOT NULL)
 ) AS found
 """
 
