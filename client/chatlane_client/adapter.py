@@ -186,16 +186,26 @@ class AdapterClient:
         """
         await self._deliver(whole_message(handler, self._budget))
 
-    async def deliver_pieces(self, handler: SendPiece, *, limit: TextLimit | None = None) -> None:
+    async def deliver_pieces(
+        self, handler: SendPiece, *, limit: TextLimit | None = None, has_buttons: bool = True
+    ) -> None:
         """Pass every outbound message of the account to a handler in pieces, until stopped.
 
         As `deliver`, but text that is longer than the limit is split. The service keeps the
         progress: after a restart, the delivery goes on with the piece that is missing.
 
+        Args:
+            handler: Sends a piece.
+            limit: The longest text of a message on the platform.
+            has_buttons: Whether the platform has buttons. Without, they are numbered lines of the
+                text.
+
         Raises:
             ConnectionClosedError: The connection is closed for good.
         """
-        await self._deliver(message_in_pieces(handler, limit, self._budget))
+        await self._deliver(
+            message_in_pieces(handler, limit, self._budget, has_buttons=has_buttons)
+        )
 
     async def _deliver(self, send: SendAll) -> None:
         receipts = ReceiptWriter(self._publish_receipt, self._stopping)

@@ -139,19 +139,27 @@ def whole_message(deliver: Deliver, budget: RateBudget) -> SendAll:
 
 
 def message_in_pieces(
-    send_piece: SendPiece, limit: TextLimit | None, budget: RateBudget
+    send_piece: SendPiece,
+    limit: TextLimit | None,
+    budget: RateBudget,
+    *,
+    has_buttons: bool = True,
 ) -> SendAll:
     """Return how to send a message piece by piece, with progress that a restart keeps."""
 
     async def send(
         message: OutboundMessage, progress: Progress, report: Callable[[], Awaitable[None]]
     ) -> None:
-        pieces = pieces_of(message, limit)
+        pieces = pieces_of(message, limit, has_buttons=has_buttons)
         progress.pieces = len(pieces)
         for piece in pieces[progress.sent :]:
             await budget.wait(_chat_of(message))
-            message_id = await send_piece(replace(piece, may_be_sent=progress.may_be_sent))
-            progress.add(message_id)
+            edits = next(iter(progress.edited_ids[piece.number :]), None) or None
+            message_id = await send_piece(
+                replace(piece, may_be_sent=progress.may_be_sent, edits=edits)
+            )
+            # An edited message keeps its id.
+            progress.add(message_id or edits)
             if progress.sent < len(pieces):
                 await report()
 
@@ -262,6 +270,10 @@ class MessageSender:
             found = await self._find_progress(message, delivery.chat)
         delivery.progress = found or Progress()
         delivery.progress.may_be_sent = delivery.was_handed
+        if message.edits is not None and not delivery.progress.is_final:
+            edited = message.model_copy(update={"id": str(message.edits)})
+            earlier = await self._find_progress(edited, delivery.chat)
+            delivery.progress.edited_ids = tuple(earlier.message_ids) if earlier else ()
         if found is not None and not found.is_final:
             await self._report(delivery, message, DeliveryState.UNKNOWN)
         return delivery.progress

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from chatlane_schemas import Attachment, OutboundMessage
+from chatlane_schemas import Attachment, Button, OutboundMessage
 from chatlane_schemas.visible_text import is_blank
 
 Unit: TypeAlias = Literal["utf16", "code_points", "bytes"]
@@ -63,6 +63,8 @@ class Piece:
         count: How many pieces the message has.
         text: Text of this piece.
         attachments: Files of the message, with its last piece.
+        buttons: Buttons of the message, with its last piece.
+        edits: Platform's id of the message that this piece replaces; None sends a new message.
         may_be_sent: Whether an earlier process may have sent this piece before it ended. A platform
             that takes idempotency keys recognises it by `key`.
     """
@@ -72,6 +74,8 @@ class Piece:
     count: int
     text: str | None
     attachments: tuple[Attachment, ...] = ()
+    buttons: tuple[Button, ...] = ()
+    edits: str | None = None
     may_be_sent: bool = False
 
     @property
@@ -85,12 +89,21 @@ class Piece:
         return self.message.reply_to if self.number == 0 else None
 
 
-def pieces_of(message: OutboundMessage, limit: TextLimit | None) -> tuple[Piece, ...]:
+def pieces_of(
+    message: OutboundMessage, limit: TextLimit | None, *, has_buttons: bool = True
+) -> tuple[Piece, ...]:
     """Return the pieces of a message; the same message and limit give the same pieces.
 
     A message that says nothing has none.
+
+    Args:
+        message: The message.
+        limit: The longest text of a piece; None for no limit.
+        has_buttons: Whether the platform has buttons; without, they become numbered lines.
     """
     text = None if message.text is None or is_blank(message.text) else message.text
+    if message.buttons and (text is None or not has_buttons):
+        text = "\n\n".join(filter(None, (text, _as_text(message.buttons))))
     texts: list[str | None] = [None]
     if text is not None:
         texts = [text] if limit is None else list(split_text(text, limit))
@@ -104,9 +117,19 @@ def pieces_of(message: OutboundMessage, limit: TextLimit | None) -> tuple[Piece,
             count=len(texts),
             text=part,
             attachments=message.attachments if number == last else (),
+            buttons=(message.buttons or ()) if number == last and has_buttons else (),
         )
         for number, part in enumerate(texts)
     )
+
+
+def _as_text(buttons: tuple[Button, ...]) -> str:
+    """Return buttons as numbered lines; a person answers with the number or the label."""
+    lines = (
+        f"{number}. {button.label}" + (f": {button.url}" if button.url else "")
+        for number, button in enumerate(buttons, 1)
+    )
+    return "\n".join(lines)
 
 
 def split_text(text: str, limit: TextLimit) -> Iterator[str]:

@@ -43,6 +43,7 @@ class Progress:
         message_ids: The platform's ids of these pieces, as far as it gives ids.
         is_final: Whether the service knows the message as delivered or given up.
         may_be_sent: Whether an earlier process may have sent the next piece before it ended.
+        edited_ids: The platform's ids of the message that this one replaces.
         reported: State, failure and pieces of the last receipt.
     """
 
@@ -51,6 +52,7 @@ class Progress:
     message_ids: list[str] = field(default_factory=list)
     is_final: bool = False
     may_be_sent: bool = False
+    edited_ids: tuple[str, ...] = ()
     reported: tuple[DeliveryState, DeliveryFailure | None, int] | None = None
     reported_at: float = float("-inf")
 

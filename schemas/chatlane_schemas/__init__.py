@@ -4,6 +4,7 @@ The package depends on pydantic only, so that any NATS client can use it.
 """
 
 from chatlane_schemas.answers import answer_to
+from chatlane_schemas.buttons import Button, TextFormat
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
 from chatlane_schemas.deliveries import DeliveryFailure, DeliveryState, Receipt, Undelivered
@@ -77,6 +78,7 @@ __all__ = [
     "ApiError",
     "ApiErrorCode",
     "Attachment",
+    "Button",
     "Chat",
     "ClaimReply",
     "ClaimRequest",
@@ -137,6 +139,7 @@ __all__ = [
     "SessionView",
     "Source",
     "Stage",
+    "TextFormat",
     "TranscriptEntry",
     "TranscriptLoad",
     "TranscriptReply",

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from chatlane_schemas.buttons import Button, TextFormat
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
@@ -13,6 +14,8 @@ def answer_to(
     *,
     part: int = 0,
     attachments: tuple[Attachment, ...] = (),
+    text_format: TextFormat | None = None,
+    buttons: tuple[Button, ...] | None = None,
 ) -> ResultMessage:
     """Return one part of the answer to a routed message.
 
@@ -27,4 +30,6 @@ def answer_to(
         part=part,
         text=text,
         attachments=attachments,
+        format=text_format,
+        buttons=buttons,
     )

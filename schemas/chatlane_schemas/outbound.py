@@ -5,6 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from chatlane_schemas.buttons import Buttons, TextFormat
 from chatlane_schemas.envelope import ServiceEnvelope
 from chatlane_schemas.fields import BigNumber, Name, Number, PlatformId, Text
 from chatlane_schemas.inbound import Attachments
@@ -43,3 +44,12 @@ class OutboundMessage(ServiceEnvelope):
     part: Number = Field(default=0, description="Number of the part of the answer.")
     text: Text | None = Field(default=None, description="Text of the message.")
     attachments: Attachments = Field(default=(), description="References to files.")
+    format: TextFormat | None = Field(
+        default=None, description="Format in which the text is written; plain if missing."
+    )
+    buttons: Buttons | None = Field(default=None, description="Buttons to show under the message.")
+    edits: UUID | None = Field(
+        default=None,
+        description="Id of the earlier `OutboundMessage` whose content this message replaces; without "
+        "its receipt it is sent as a new message.",
+    )

@@ -7,8 +7,17 @@ from uuid import UUID
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from chatlane_schemas.buttons import Buttons, TextFormat
 from chatlane_schemas.envelope import Envelope, Record
-from chatlane_schemas.fields import Counters, EnvelopeId, Flag, Number, Text, ToolCalls
+from chatlane_schemas.fields import (
+    Counters,
+    EnvelopeId,
+    Flag,
+    Number,
+    PlatformId,
+    Text,
+    ToolCalls,
+)
 from chatlane_schemas.inbound import Attachments
 from chatlane_schemas.session_api.session_state import Note
 
@@ -39,6 +48,20 @@ class Part(Record):
 
     text: Text | None = Field(default=None, description="Text of the message.")
     attachments: Attachments = Field(default=(), description="References to files.")
+    format: TextFormat | None = Field(
+        default=None, description="Format in which the text is written; plain if missing."
+    )
+    buttons: Buttons | None = Field(default=None, description="Buttons under the message.")
+    reply_to: PlatformId | None = Field(
+        default=None,
+        description="Platform's id of the message in the chat that this one answers; without it, the "
+        "last message of the turn.",
+    )
+    edits: UUID | None = Field(
+        default=None,
+        description="Id of an earlier `OutboundMessage` of the session; this message replaces its "
+        "content in the chat.",
+    )
 
 
 class TranscriptRow(Record):
@@ -99,6 +122,10 @@ class ResultMessage(Envelope):
     part: Number = Field(default=0, description="Number of the part of a stream answer.")
     text: Text | None = Field(default=None, description="Text of a stream answer.")
     attachments: Attachments = Field(default=(), description="Files of a stream answer.")
+    format: TextFormat | None = Field(
+        default=None, description="Format of the text of a stream answer; plain if missing."
+    )
+    buttons: Buttons | None = Field(default=None, description="Buttons of a stream answer.")
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Self:

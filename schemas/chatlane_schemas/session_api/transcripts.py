@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from chatlane_schemas.buttons import Buttons
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.fields import (
     MAX_INT64,
@@ -108,6 +109,13 @@ class TranscriptEntry(Record):
     )
     tool_name: Text | None = Field(default=None, description="Tool that produced this row.")
     attachments: Attachments = Field(default=(), description="References to files.")
+    buttons: Buttons | None = Field(
+        default=None, description="Buttons that a message of the agent has."
+    )
+    edits: UUID | None = Field(
+        default=None,
+        description="Id of the earlier outbound message whose content a message of the agent replaced.",
+    )
     created_at: Instant = Field(description="When the row was written.")
     session_id: UUID | None = Field(
         default=None,

@@ -46,11 +46,14 @@ class Speaking:
             agent=self.agent,
             target=target,
             kind=self.kind,
-            reply_to=target.message_id,
+            reply_to=target.message_id if said.reply_to is None else said.reply_to,
             turn_id=self.turn_id,
             part=number,
             text=said.text,
             attachments=said.attachments,
+            format=said.format,
+            buttons=said.buttons,
+            edits=said.edits,
         )
         # Positional arguments, since this runs for every answer and names cost time.
         delivery = NewDelivery(

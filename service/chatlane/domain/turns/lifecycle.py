@@ -462,7 +462,12 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
         effects.answered_after_all.append(question.id)
     if question.is_of_person:
         _note_answer(session, arrived.stored_at)
-    part = Part(text=result.text, attachments=result.attachments)
+    part = Part(
+        text=result.text,
+        attachments=result.attachments,
+        format=result.format,
+        buttons=result.buttons,
+    )
     effects.messages.append(
         MessageRow(
             session_id=session.id,
@@ -470,9 +475,7 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
             role=Role.ASSISTANT,
             content=result.text,
             created_at=arrived.stored_at,
-            details=without_nulls(
-                {"result_id": result.id, "attachments": result.attachments or None}
-            ),
+            details=without_nulls({"result_id": result.id} | shown_details(part)),
             reply_to=question.id,
             part=result.part,
         )
@@ -514,10 +517,16 @@ def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[Me
             )
             for entry in result.transcript
         ]
-    return [
-        row(Role.ASSISTANT, part.text, {"attachments": part.attachments or None})
-        for part in result.parts
-    ]
+    return [row(Role.ASSISTANT, part.text, shown_details(part)) for part in result.parts]
+
+
+def shown_details(part: Part) -> dict[str, object]:
+    """Return what a row of the transcript keeps of a message besides its text."""
+    return {
+        "attachments": part.attachments or None,
+        "buttons": part.buttons,
+        "edits": part.edits,
+    }
 
 
 def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:

@@ -205,6 +205,8 @@ def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry | 
             "tool_call_id": details.get("tool_call_id"),
             "tool_name": details.get("tool_name"),
             "attachments": details.get("attachments") or (),
+            "buttons": details.get("buttons"),
+            "edits": details.get("edits"),
             "created_at": row["created_at"],
             "state": row["state"],
             "unanswered": row["unanswered"],
