@@ -9,12 +9,20 @@ import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import timedelta
 from os import environ
 from typing import Any
 
 import httpx
 
-from chatlane_client import Turn, TurnFailedError, TurnWorker, open_connection, prompt_of
+from chatlane_client import (
+    AgentUnavailableError,
+    Turn,
+    TurnFailedError,
+    TurnWorker,
+    open_connection,
+    prompt_of,
+)
 from chatlane_schemas import Role
 
 NATS_URL = environ.get("NATS_URL", "nats://127.0.0.1:4222")
@@ -34,9 +42,9 @@ class Model:
         self._http = http
 
     async def answer(self, turn: Turn) -> str:
-        """Answer a turn; what raises is tried again, and a refusal is not.
+        """Answer a turn; a stopped turn is answered with the text so far.
 
-        Whoever stops it gets what was written so far.
+        A refusal of the model fails the turn. While the model is away, the turn waits.
         """
         text = ""
         try:
@@ -46,6 +54,8 @@ class Model:
         except asyncio.CancelledError:
             if turn.cancel_reason is None or not text:
                 raise
+        except httpx.TransportError as exc:
+            raise AgentUnavailableError(f"the model is away: {type(exc).__name__}") from exc
         if not text:
             raise TurnFailedError("the model said nothing", retry=True)
         return text
@@ -54,15 +64,25 @@ class Model:
         """Yield the answer piece by piece, from server-sent events."""
         body = {"model": MODEL, "messages": messages, "stream": True}
         async with self._http.stream("POST", "/chat/completions", json=body) as response:
-            if response.is_client_error and response.status_code != httpx.codes.TOO_MANY_REQUESTS:
+            if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
+                raise AgentUnavailableError(
+                    f"the model answered with status {response.status_code}",
+                    again_in=pause_of(response),
+                )
+            if response.is_error:
                 raise TurnFailedError(f"the model refused with status {response.status_code}")
-            response.raise_for_status()
             async for line in response.aiter_lines():
                 data = line.removeprefix("data:").strip()
                 if not line.startswith("data:") or data == "[DONE]":
                     continue
                 if piece := piece_of(json.loads(data)):
                     yield piece
+
+
+def pause_of(response: httpx.Response) -> timedelta | None:
+    """Return the pause that the endpoint asks for in seconds, if it does."""
+    seconds = response.headers.get("retry-after", "")
+    return timedelta(seconds=min(int(seconds[:9]), 3600)) if seconds.isdecimal() else None
 
 
 async def conversation(turn: Turn) -> list[dict[str, str]]:

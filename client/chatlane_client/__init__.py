@@ -7,6 +7,7 @@ from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.endings import NoteWriter, WriteNote
 from chatlane_client.errors import (
+    AgentUnavailableError,
     ChatGone,
     ChatlaneClientError,
     ConflictingRequestError,
@@ -42,6 +43,7 @@ from chatlane_client.worker import TurnWorker
 
 __all__ = [
     "AdapterClient",
+    "AgentUnavailableError",
     "Answer",
     "ChatGone",
     "ChatlaneClientError",

@@ -33,6 +33,7 @@ from chatlane_schemas import (
     ResetReason,
     ResumeMark,
     Source,
+    TranscriptRow,
     TurnMessage,
     Undelivered,
     new_envelope_id,
@@ -79,6 +80,7 @@ class Grant:
     model_override: ModelOverride | None = None
     resume_pending: ResumeMark | None = None
     undelivered: tuple[Undelivered, ...] = ()
+    earlier_rows: tuple[TranscriptRow, ...] = ()
 
     @property
     def message_ids(self) -> tuple[UUID, ...]:
@@ -154,7 +156,7 @@ class ClaimClient:
         Args:
             grant: The claimed turn.
             answer_within: How long to wait for the reply.
-            has_begun: Whether work has begun that a lost lease would lose.
+            has_begun: Whether the loss of the lease counts as an attempt.
 
         Raises:
             TransientError: Ask again while the lease lasts.
@@ -173,6 +175,14 @@ class ClaimClient:
             ConnectionClosedError: The client can never send again.
         """
         await self._tell(self._renew_subject, _renewal(grant, has_begun=True))
+
+    async def tell_stop(self, grant: Grant) -> None:
+        """Report that the worker stops, so that losing the turn does not count as an attempt.
+
+        Raises:
+            ConnectionClosedError: The client can never send again.
+        """
+        await self._tell(self._renew_subject, _renewal(grant, has_begun=False))
 
     async def _tell_unusable(self, claim: ClaimRequest) -> None:
         """Count an attempt that an unreadable reply may have granted.
@@ -261,4 +271,5 @@ def _grant(reply: ClaimReply, asked_at: float) -> Grant | None:
         model_override=reply.model_override,
         resume_pending=reply.resume_pending,
         undelivered=reply.undelivered,
+        earlier_rows=reply.earlier_rows,
     )

@@ -30,6 +30,7 @@ class Signals:
     Attributes:
         cancel_reason: Why the turn is to end before its answer; None while it may go on.
         has_news: Set when there may be messages to take in.
+        is_stopping: Whether the turn is to be handed back, because the worker stops.
     """
 
     def __init__(self, wind_down: timedelta = WIND_DOWN) -> None:
@@ -40,6 +41,7 @@ class Signals:
         """
         self._wind_down = wind_down
         self.cancel_reason: CancelReason | None = None
+        self.is_stopping = False
         self.has_news = asyncio.Event()
         self._working: asyncio.Future[Any] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -52,10 +54,15 @@ class Signals:
             self.cancel_reason = cancel
             self._end()
 
+    def hand_back(self) -> None:
+        """Cancel the handler because the worker stops."""
+        self.is_stopping = True
+        self._end()
+
     async def obeyed_by(self, work: Awaitable[_AnswerT]) -> _AnswerT:
         """Return the answer of a handler, which is cancelled once the turn is to end."""
         self._working = working = asyncio.ensure_future(work)
-        if self.cancel_reason is not None:
+        if self.cancel_reason is not None or self.is_stopping:
             self._end()
         try:
             return await working

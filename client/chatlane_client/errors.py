@@ -20,6 +20,7 @@ ChatlaneClientError
     │   ├── ConflictingRequestError
     │   └── StaleRequestError
     ├── TurnFailedError         raised by a turn handler
+    ├── AgentUnavailableError   raised by a turn handler
     └── UndeliverableError      raised by an outbound handler, also as `Undeliverable`
         └── ChatGone
 """
@@ -215,6 +216,31 @@ class TurnFailedError(PermanentError):
     ) -> None:
         self.message = message
         self.retry = retry
+        self.transcript = transcript
+        super().__init__(message)
+
+
+class AgentUnavailableError(PermanentError):
+    """Raised by a turn handler that cannot answer now, for example because its model is away.
+
+    The attempt does not count. The turn waits, and so do the other turns of the agent: after the
+    pause, one of them tries the agent. The chat is told once if it has to wait long.
+
+    Attributes:
+        again_in: When the agent can probably answer again; None lets the service choose.
+        transcript: Rows to add to the transcript, such as tool calls that were made. The next
+            attempt gets them as `Turn.earlier_rows`.
+    """
+
+    def __init__(
+        self,
+        message: str = "the agent is unavailable",
+        *,
+        again_in: timedelta | None = None,
+        transcript: Sequence[TranscriptRow] = (),
+    ) -> None:
+        self.message = message
+        self.again_in = again_in
         self.transcript = transcript
         super().__init__(message)
 

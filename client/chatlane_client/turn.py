@@ -79,6 +79,8 @@ class Turn:
         resume_pending: The session was marked as interrupted, and no turn was complete since.
         undelivered: Messages of this session that were given up since its last turn: the person
             did not get them.
+        earlier_rows: Rows that earlier attempts at this turn left in the transcript, such as tool
+            calls and their results. They are not part of `history`.
         signals: Control state of the turn; use `cancel_reason`.
         take_in: Takes in new messages; use `steered`.
         load_history: Loads the newest rows before the turn; use `history`.
@@ -101,6 +103,7 @@ class Turn:
     model_override: ModelOverride | None = None
     resume_pending: ResumeMark | None = None
     undelivered: tuple[Undelivered, ...] = ()
+    earlier_rows: tuple[TranscriptRow, ...] = ()
     signals: Signals = field(default_factory=Signals, repr=False)
     take_in: Callable[[], Awaitable[tuple[TurnMessage, ...]]] = field(default=_nothing, repr=False)
     load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)
@@ -120,6 +123,11 @@ class Turn:
     def cancel_reason(self) -> CancelReason | None:
         """Reason to end the turn before its answer; None while it may go on."""
         return self.signals.cancel_reason
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the worker hands the turn back because it was told to stop."""
+        return self.signals.is_stopping
 
     async def steered(self) -> AsyncIterator[TurnMessage]:
         """Yield the messages that arrive for this turn while it runs.
@@ -188,7 +196,9 @@ allows.
 The worker cancels the handler when the lease is lost, and when the turn is to end before its answer
 because of a stop request or a newer message. In the second case `cancel_reason` says why, and the
 handler may catch the cancellation and return what it has. If it lets the cancellation through, the
-turn has no answer. The handler may take the `wind_down` of its worker for that, by default 20 s,
+turn has no answer. A handler is also cancelled when its worker was told to stop and the turn takes
+longer than `hand_back_after` (`is_stopping`). The turn is handed back then: the attempt does not
+count, and rows in the `transcript` of a returned answer go to the next attempt. The handler may take the `wind_down` of its worker for that, by default 20 s,
 and is cancelled again after it. The worker does not renew the lease of a turn that is to end
 (`lease` of the agent, by default 30 s): an answer that the handler returns after the lease has
 ended is lost.

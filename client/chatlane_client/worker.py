@@ -14,7 +14,8 @@ import socket
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 import nats.errors
 from nats.aio.client import Client
@@ -26,6 +27,7 @@ from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.control import WIND_DOWN, Controls, Signals
 from chatlane_client.errors import (
+    AgentUnavailableError,
     ConnectionClosedError,
     InvalidAnswerError,
     OversizedMessageError,
@@ -50,6 +52,7 @@ from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_client.turn_input import Steering
 from chatlane_schemas import (
     DecodeError,
+    HandBack,
     Outcome,
     Part,
     RenewReply,
@@ -64,12 +67,17 @@ from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
 _log = logging.getLogger("chatlane_client")
 
 # A hanging worker keeps no more than these notices from others, until the server redelivers them.
 _AT_ONCE: Final = 64
 _PULL_FOR: Final = timedelta(seconds=1)
 _SET_BACK_FOR: Final = timedelta(seconds=5)
+# Docker kills a process 10 s after it asked it to stop.
+HAND_BACK_AFTER: Final = timedelta(seconds=8)
 
 
 class TurnWorker:
@@ -89,6 +97,7 @@ class TurnWorker:
         principal: str,
         name: str | None = None,
         wind_down: timedelta = WIND_DOWN,
+        hand_back_after: timedelta | None = HAND_BACK_AFTER,
     ) -> None:
         """Create the worker; `run` starts it.
 
@@ -102,6 +111,9 @@ class TurnWorker:
             wind_down: How long a handler that catches its cancellation may take before it is
                 cancelled again. Its return value is the result of the turn as long as the lease
                 lasts, which is not renewed once the turn is to end.
+            hand_back_after: How long running turns may go on after `stop`. Then their handlers are
+                cancelled and the turns handed back to other workers, without counting the attempt.
+                Choose less than the time after which your process is killed. None lets them end.
         """
         self._client = client
         self._agent = agent
@@ -115,6 +127,8 @@ class TurnWorker:
         self._was_freed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._working = 0
+        self._hand_back_after = hand_back_after
+        self._running: dict[UUID, tuple[Grant, Signals]] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -122,7 +136,7 @@ class TurnWorker:
         return self._working > 0
 
     def stop(self) -> None:
-        """Take no new turn; `run` returns when the running turns are answered."""
+        """Take no new turn; `run` returns when the running turns are answered or handed back."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -141,6 +155,7 @@ class TurnWorker:
                 open_pull(self._client, StreamName.TURNS, self._agent) as notices,
                 asyncio.TaskGroup() as slots,
             ):
+                slots.create_task(self._end_running())
                 while notice := await self._next_notice(notices, guard):
                     self._free -= 1
                     slots.create_task(self._serve(notice))
@@ -246,6 +261,7 @@ class TurnWorker:
         over = asyncio.Event()
         working = asyncio.create_task(self._answer(grant, signals))
         working.add_done_callback(lambda _: over.set())
+        self._running[grant.turn_id] = grant, signals
         try:
             async with lease.kept(renew, over.set) as keeping:
                 await over.wait()
@@ -255,7 +271,22 @@ class TurnWorker:
                     current.set_status(StatusCode.ERROR, "the turn was lost")
                     _log.warning("turn_lost", extra=_about(grant, reason=keeping.loss))
         finally:
+            del self._running[grant.turn_id]
             await cancel_until_ended(working)
+
+    async def _end_running(self) -> None:
+        """After `stop`, let the loss of a running turn not count, and hand back what takes long."""
+        await self._stopping.wait()
+        for grant, _ in [*self._running.values()]:
+            await self._claims.tell_stop(grant)
+        if self._hand_back_after is None:
+            return
+        ends_at = monotonic() + self._hand_back_after.total_seconds()
+        while self.is_busy and (left := ends_at - monotonic()) > 0:
+            self._was_freed.clear()
+            await was_set_within(self._was_freed, left)
+        for _, signals in self._running.values():
+            signals.hand_back()
 
     async def _answered(self, grant: Grant, result: ResultMessage, current: Span) -> None:
         hit(WorkerPoint.ANSWERED)
@@ -273,6 +304,7 @@ class TurnWorker:
         has_begun: bool = True,
     ) -> RenewReply:
         """Renew the lease and pass on whether the turn is to end."""
+        has_begun = has_begun and not self._stopping.is_set()
         reply = await self._claims.renew(grant, answer_within, has_begun=has_begun)
         signals.tell(reply.cancel, steer=reply.steer)
         return reply
@@ -282,18 +314,16 @@ class TurnWorker:
         guard = CancellationGuard()
         try:
             answer = await signals.obeyed_by(self._handler(self._turn(grant, signals)))
-        except TurnFailedError as exc:
-            return _failure(grant, exc.message, retry=exc.retry, transcript=exc.transcript)
         except asyncio.CancelledError:
             # A handler may also raise a `CancelledError` that was meant for one of its own tasks.
             guard.check()
-            if signals.cancel_reason is not None:
-                return _result(grant, NoReply())
-            return _failure(grant, "CancelledError", retry=True)
+            return _unanswered(grant, signals)
         except Exception as exc:  # noqa: BLE001 - any error fails the turn
-            _log.exception("turn_failed", extra=_about(grant, reason=type(exc).__name__))
-            # Without the error text, which may quote messages.
-            return _failure(grant, type(exc).__name__, retry=True)
+            return _raised(grant, exc)
+        if signals.is_stopping and signals.cancel_reason is None:
+            # The handler was cancelled: what it returned may be a part of the answer only.
+            rows = () if isinstance(answer, str) else answer.transcript
+            return _handed_back(grant, HandBack.STOPPING, "the worker stops", rows)
         return _result(grant, answer)
 
     async def _publish(self, grant: Grant, result: ResultMessage) -> None:
@@ -323,6 +353,7 @@ class TurnWorker:
             model_override=grant.model_override,
             resume_pending=grant.resume_pending,
             undelivered=grant.undelivered,
+            earlier_rows=grant.earlier_rows,
             signals=signals,
             take_in=Steering(partial(self._claims.take, grant), grant, signals).take,
             load_history=partial(self._history, grant),
@@ -362,6 +393,31 @@ def _result(grant: Grant, answer: Answer) -> ResultMessage:
         return _failure(grant, f"invalid answer: {type(exc).__name__}", retry=False)
 
 
+def _unanswered(grant: Grant, signals: Signals) -> ResultMessage:
+    """Return the result of a turn whose handler let its cancellation through."""
+    if signals.cancel_reason is not None:
+        return _result(grant, NoReply())
+    if signals.is_stopping:
+        return _handed_back(grant, HandBack.STOPPING, "the worker stops")
+    return _failure(grant, "CancelledError", retry=True)
+
+
+def _raised(grant: Grant, exc: Exception) -> ResultMessage:
+    """Return the result of a turn whose handler raised an error."""
+    match exc:
+        case TurnFailedError():
+            return _failure(grant, exc.message, retry=exc.retry, transcript=exc.transcript)
+        case AgentUnavailableError():
+            return _handed_back(
+                grant, HandBack.UNAVAILABLE, exc.message, exc.transcript, exc.again_in
+            )
+        case _:
+            reason = type(exc).__name__
+            _log.error("turn_failed", exc_info=exc, extra=_about(grant, reason=reason))
+            # Without the error text, which may quote messages.
+            return _failure(grant, reason, retry=True)
+
+
 def _success(grant: Grant, answer: Reply | NoReply) -> ResultMessage:
     parts = () if isinstance(answer, NoReply) else answer.parts
     return ResultMessage(
@@ -396,6 +452,18 @@ def _failure(
         error=error,
         transcript=tuple(transcript),
     )
+
+
+def _handed_back(
+    grant: Grant,
+    why: HandBack,
+    error: str,
+    transcript: Sequence[TranscriptRow] = (),
+    again_in: timedelta | None = None,
+) -> ResultMessage:
+    again_in_ms = None if again_in is None else max(0, round(again_in.total_seconds() * 1000))
+    failure = _failure(grant, error, retry=True, transcript=transcript)
+    return failure.model_copy(update={"hand_back": why, "again_in_ms": again_in_ms})
 
 
 def _about(grant: Grant, *, reason: str) -> dict[str, object]:

@@ -20,7 +20,7 @@ from chatlane_schemas.events import (
 )
 from chatlane_schemas.inbound import Attachment, Chat, InboundEvent, Kind, Sender
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
-from chatlane_schemas.results import Outcome, Part, ResultMessage, Role, TranscriptRow
+from chatlane_schemas.results import HandBack, Outcome, Part, ResultMessage, Role, TranscriptRow
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.session_changes import (
@@ -91,6 +91,7 @@ __all__ = [
     "DeliveryState",
     "EndReason",
     "Envelope",
+    "HandBack",
     "HistoryPointer",
     "InboundEvent",
     "Interruption",

@@ -34,6 +34,17 @@ class Outcome(StrEnum):
     NO_REPLY = "no_reply"
 
 
+class HandBack(StrEnum):
+    """Why an attempt ends without counting.
+
+    `unavailable`: the agent cannot answer now, for example because its model is away. `stopping`:
+    its worker was told to stop.
+    """
+
+    UNAVAILABLE = "unavailable"
+    STOPPING = "stopping"
+
+
 class Role(StrEnum):
     """Author of a transcript row."""
 
@@ -91,6 +102,16 @@ class ResultMessage(Envelope):
     )
     outcome: Outcome | None = Field(default=None, description="How the turn ended.")
     retry: Flag = Field(default=False, description="Whether a failed turn is worth repeating.")
+    hand_back: HandBack | None = Field(
+        default=None,
+        description="On a failed turn with `retry`: why the attempt does not count. The turn waits for "
+        "another attempt, and rows of `transcript` count.",
+    )
+    again_in_ms: Number | None = Field(
+        default=None,
+        description="When the agent can probably answer again, if it is `unavailable`. Until then no "
+        "turn of the agent is tried, and then one.",
+    )
     error: Text | None = Field(default=None, description="Reason of the failure, for people.")
     parts: Annotated[tuple[Part, ...], Field(max_length=MAX_PARTS, fail_fast=True)] = Field(
         default=(),

@@ -18,6 +18,7 @@ from chatlane_schemas.fields import (
     Text,
 )
 from chatlane_schemas.inbound import Attachments, Kind
+from chatlane_schemas.results import TranscriptRow
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.session_state import SessionOpening
 from chatlane_schemas.session_api.sessions import ApiReply
@@ -150,6 +151,11 @@ class ClaimReply(SessionOpening):
         description="Messages of this session that were given up since its last turn, the newest "
         "at the end.",
     )
+    earlier_rows: tuple[TranscriptRow, ...] = Field(
+        default=(),
+        description="Rows that earlier attempts at this turn added to the transcript, such as tool "
+        "calls and their results; the newest ones if they are many.",
+    )
 
 
 class RenewRequest(Envelope):
@@ -160,7 +166,8 @@ class RenewRequest(Envelope):
     token: EnvelopeId = Field(repr=False, description="Token from the claim reply.")
     begun: Flag | None = Field(
         default=None,
-        description="Whether work on this attempt has begun; false announces a later report.",
+        description="Whether work on this attempt has begun; false announces a later report. A worker "
+        "that was told to stop sends false, too: if the attempt is lost, it does not count.",
     )
 
 

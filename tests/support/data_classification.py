@@ -99,6 +99,11 @@ TABLES: Final[Mapping[str, Table]] = {
         personal={"key": _writer(_KEPT, reason="a hash that expires within hours")},
         technical=("full_at", "told_until"),
     ),
+    "agent_pauses": Table(
+        kept="until the agent answers again",
+        by="routers",
+        technical=("agent", "until", "trial", "trial_until"),
+    ),
     "aliases": Table(
         kept="one row for each id of a person; without them a person is another one. "
         "`people erase` deletes them",
@@ -545,6 +550,8 @@ TABLES: Final[Mapping[str, Table]] = {
             "is_begun",
             "unbegun",
             "is_asked",
+            "waits_since",
+            "wait_told",
         ),
     ),
     "waiting": Table(

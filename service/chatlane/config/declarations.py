@@ -504,7 +504,20 @@ class AgentSettings(Group):
         le=20,
         description="Attempts of one turn that may fail or be lost. With 1 none begins twice.",
     )
-
+    retry_pause: Duration = Field(
+        default=timedelta(seconds=5),
+        ge=timedelta(0),
+        le=timedelta(hours=1),
+        description="Pause before a turn whose attempt failed is tried again, times the attempts that "
+        "failed.",
+    )
+    max_wait: Duration = Field(
+        default=timedelta(hours=1),
+        ge=timedelta(0),
+        le=timedelta(days=7),
+        description="How long a turn waits for an agent that says it is unavailable, for example because "
+        "its model is away. Such attempts do not count; after this time the turn fails.",
+    )
     prompt_context: bool | None = Field(
         default=None,
         description="Claims and routed messages bring the prompt context (true for turns).",
@@ -526,6 +539,8 @@ class AgentSettings(Group):
             prompts if has_context else None,
             self.debounce,
             self.debounce_cap,
+            self.retry_pause,
+            self.max_wait,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -12,11 +13,12 @@ from chatlane.domain.addressing.aliases import AliasId, AliasKind
 from chatlane.domain.addressing.owners import parse_owner_text
 from chatlane.domain.addressing.people import is_lasting, person_form
 from chatlane.domain.addressing.sources import class_of
+from chatlane.domain.catalog import Agent
 from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.turns.lifecycle import ArrivedResult, Question, answer_stream, settle
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.privacy import erasure_list_sql
-from chatlane.store import pending_messages, turns
+from chatlane.store import agent_pauses, pending_messages, turns
 from chatlane.store.addressing import identities
 from chatlane.store.addressing.identities import Name
 from chatlane.store.history import messages
@@ -115,7 +117,17 @@ class ResultApplier:
             begin = len(self.effects.publications)
             self._settle_one(arrived)
             self.effects.trace(begin, arrived.trace)
+        await self._write_pauses(connection)
         hit(RouterPoint.RESULTS_SETTLED)
+
+    async def _write_pauses(self, connection: PoolConnectionProxy) -> None:
+        """Record which agents are unavailable or answer again, before later tables are locked."""
+        effects = self.effects
+        if (back := effects.available - effects.unavailable.keys()) and await agent_pauses.end(
+            connection, back
+        ):
+            effects.due_within(timedelta(0))
+        await agent_pauses.pause(connection, effects.unavailable)
 
     async def _readdress(
         self, connection: PoolConnectionProxy, results: Sequence[ArrivedResult]
@@ -192,7 +204,7 @@ class ResultApplier:
                 arrived,
                 session,
                 turn,
-                max_attempts=self._max_attempts(arrived.agent),
+                agent=self._declared(arrived.agent),
                 has_waiting=session.id in self._busy,
                 notices=self.catalog.notices_of(session.platform),
                 effects=self.effects,
@@ -221,10 +233,9 @@ class ResultApplier:
             # Another answer to the same part in this batch counts as late.
             self._questions[key] = (session.id, question, arrived.result.id)
 
-    def _max_attempts(self, agent: str) -> int:
-        declared = self.catalog.agents.get(agent)
+    def _declared(self, name: str) -> Agent:
         # The agent may have been removed from the settings while its turns were running.
-        return declared.max_attempts if declared else 1
+        return self.catalog.agents.get(name) or Agent(name, max_attempts=1)
 
 
 def _ids_of(arrived: ArrivedResult) -> set[UUID]:

@@ -85,7 +85,9 @@ class DeliveryPolicy:
 class Agent:
     """A group of workers and its delivery settings.
 
-    `prompts` writes the prompt contexts of its sessions; None if it wants none.
+    `prompts` writes the prompt contexts of its sessions; None if it wants none. `retry_pause` is the
+    pause after the first failed attempt, and grows with each further one. `max_wait` is how long a
+    turn waits for an agent that is unavailable.
     """
 
     name: str
@@ -98,6 +100,8 @@ class Agent:
     prompts: Prompts | None = field(default=None, repr=False, compare=False)
     debounce: timedelta = timedelta(0)
     debounce_cap: timedelta = timedelta(seconds=1)
+    retry_pause: timedelta = timedelta(seconds=5)
+    max_wait: timedelta = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)

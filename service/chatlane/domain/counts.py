@@ -14,7 +14,7 @@ from chatlane.domain.log import LogName
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.events import ResetReason
 from chatlane_schemas.inbound import Kind
-from chatlane_schemas.results import Outcome
+from chatlane_schemas.results import HandBack, Outcome
 from chatlane_schemas.topology.streams import StreamName
 from chatlane_schemas.turns import CancelReason
 
@@ -34,6 +34,7 @@ class CountName(StrEnum):
     TURNS_DISPATCHED = "turns_dispatched"
     TURNS_EXPIRED = "turns_expired"
     TURNS_RETRIED = "turns_retried"
+    TURNS_HANDED_BACK = "turns_handed_back"
     TURNS_FINISHED = "turns_finished"
     TURNS_CANCELLED = "turns_cancelled"
     STREAM_ANSWERS = "stream_answers"
@@ -67,6 +68,7 @@ Count: TypeAlias = (
     | tuple[Literal[CountName.TURNS_FINISHED], str, Outcome | Literal[""]]
     | tuple[Literal[CountName.TURNS_CANCELLED], str, CancelReason]
     | tuple[Literal[CountName.RECEIPTS], str, str, str]
+    | tuple[Literal[CountName.TURNS_HANDED_BACK], str, HandBack]
 )
 """A name and its labels, such as `(CountName.TURNS_EXPIRED, agent)`."""
 

@@ -254,6 +254,8 @@ class Effects:
         deliveries: Deliveries that receipts have changed.
         delivered_pieces: What the platforms call our messages.
         erased: Log messages that had no effect, because their person was erased.
+        unavailable: How long agents expect to be unavailable.
+        available: Agents that answered although a pause of them is recorded.
     """
 
     waiting: list[WaitingRow] = field(default_factory=list)
@@ -287,6 +289,8 @@ class Effects:
     deliveries: dict[DeliveryKey, Delivery] = field(default_factory=dict)
     delivered_pieces: list[DeliveredPiece] = field(default_factory=list)
     erased: list[ErasedRow] = field(default_factory=list)
+    unavailable: dict[str, timedelta] = field(default_factory=dict)
+    available: set[str] = field(default_factory=set)
     counts: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def due_within(self, span: timedelta) -> None:

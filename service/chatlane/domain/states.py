@@ -113,8 +113,10 @@ class Turn:
     end. `rest` is `resting` until workers may be notified, and `rested` after that. `interruptions`
     counts the attempts that were lost with their worker, the last one at `interrupted_at`.
     `is_begun` is false while the worker of the current attempt has yet to report that it begins,
-    and `unbegun` counts the attempts that never began. `is_asked` is set by the first claim with a
-    message of a person.
+    and `unbegun` counts the attempts that never began or were handed back. `is_asked` is set by the first claim with a
+    message of a person. `waits_since` is when an attempt first found the agent unavailable, and
+    `wait_told` says that the chat was told so. While the agent is unavailable, `is_trial` says
+    whether this turn is the one that tries it; else it is None, and it is never written.
     """
 
     id: UUID
@@ -138,6 +140,9 @@ class Turn:
     is_begun: bool = True
     unbegun: int = 0
     is_asked: bool = False
+    waits_since: datetime | None = None
+    wait_told: bool = False
+    is_trial: bool | None = None
 
     @property
     def tries(self) -> int:
@@ -153,3 +158,28 @@ class Turn:
     def is_unclaimed(self) -> bool:
         """Return whether no worker has claimed it yet, so that its messages still wait."""
         return self.state == "ready" and self.attempt == 0
+
+
+@dataclass(slots=True)
+class AgentPause:
+    """The time in which the turns of an unavailable agent wait, but for one that tries it.
+
+    Attributes:
+        left: Rest of the pause.
+        trial: The turn that tries the agent after the pause.
+        trial_left: How long the others still wait for the outcome.
+    """
+
+    agent: str
+    left: timedelta
+    trial: UUID | None = None
+    trial_left: timedelta = timedelta(0)
+
+    def admit(self, turn_id: UUID, lease: timedelta) -> timedelta:
+        """Return how long a turn has to wait; without a wait it is the one that tries the agent."""
+        if self.left > timedelta(0):
+            return self.left
+        if self.trial not in {None, turn_id} and self.trial_left > timedelta(0):
+            return self.trial_left
+        self.trial, self.trial_left = turn_id, lease
+        return timedelta(0)

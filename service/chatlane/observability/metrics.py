@@ -160,6 +160,11 @@ class Metrics:
                 "Attempts that failed and may be tried again.",
                 ["agent"],
             ),
+            CountName.TURNS_HANDED_BACK: counter(
+                "chatlane_turns_handed_back_total",
+                "Attempts that do not count, by reason: unavailable, stopping.",
+                ["agent", "reason"],
+            ),
             CountName.STREAM_ANSWERS: counter(
                 "chatlane_stream_answers_total", "Answers of stream agents.", ["agent"]
             ),

@@ -59,7 +59,9 @@ LOCK_TURNS_SQL: Final[LiteralString] = """
 SELECT id, session_id, agent, state, source, attempt, dispatch,
        greatest(due_at - clock_timestamp(), interval '0') AS due_in,
        claim_id, worker, token, result_id, outcome, error, cancel, rest, interruptions,
-       interrupted_at, is_begun, unbegun, is_asked
+       interrupted_at, is_begun, unbegun, is_asked, waits_since, wait_told,
+       (SELECT trial IS NOT DISTINCT FROM turns.id FROM agent_pauses
+        WHERE agent_pauses.agent = turns.agent) AS is_trial
 FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -207,7 +209,7 @@ _UPDATED: Final = attrgetter(
     *(
         field.name
         for field in fields(Turn)
-        if field.name not in {"session_id", "source", "interrupted_at"}
+        if field.name not in {"session_id", "source", "interrupted_at", "is_trial"}
     )
 )
 
@@ -220,6 +222,7 @@ UPDATE turns SET
     token = new.token, result_id = new.result_id, outcome = new.outcome, error = new.error,
     cancel = new.cancel, rest = new.rest, interruptions = new.interruptions,
     is_begun = new.is_begun, unbegun = new.unbegun, is_asked = new.is_asked,
+    waits_since = new.waits_since, wait_told = new.wait_told,
     interrupted_at = CASE WHEN new.interruptions > turns.interruptions THEN clock_timestamp()
                           ELSE turns.interrupted_at END,
     claimed_at = CASE WHEN new.attempt > turns.attempt THEN clock_timestamp()
@@ -228,9 +231,10 @@ UPDATE turns SET
 FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::int[], $5::int[], $6::interval[], $7::text[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-    $15::int[], $16::bool[], $17::int[], $18::bool[], $19::jsonb[])
+    $15::int[], $16::bool[], $17::int[], $18::bool[], $19::timestamptz[], $20::bool[], $21::jsonb[])
     AS new (id, agent, state, attempt, dispatch, due_in, claim_id, worker, token, result_id,
-            outcome, error, cancel, rest, interruptions, is_begun, unbegun, is_asked, source)
+            outcome, error, cancel, rest, interruptions, is_begun, unbegun, is_asked, waits_since,
+            wait_told, source)
 WHERE turns.id = new.id
 """
 
@@ -239,7 +243,7 @@ async def update(connection: Connection, turns: Iterable[Turn]) -> None:
     """Write turns that this transaction has locked, each once."""
     rows = [_to_row(turn) for turn in {turn.id: turn for turn in turns}.values()]
     if rows:
-        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 19))
+        await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 21))
 
 
 def _to_row(turn: Turn) -> tuple[object, ...]:

@@ -14,7 +14,14 @@ from chatlane.domain.prompts.context import prompted, with_senders
 from chatlane.domain.sessions.session_flags import model_override_of, resume_mark_of
 from chatlane.domain.sessions.session_handoff import announce_to_agent, is_told_in
 from chatlane.domain.turns import claims
-from chatlane.domain.turns.claims import claimable, defer, held_status, rest_of_line, steerable
+from chatlane.domain.turns.claims import (
+    claimable,
+    defer,
+    held_status,
+    place_messages,
+    rest_of_line,
+    steerable,
+)
 from chatlane.domain.turns.lifecycle import MAX_TURN_BYTES, MAX_TURN_MESSAGES, void_turn
 from chatlane.errors import StoreUnavailableError
 from chatlane.failpoints import RouterPoint, hit
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from chatlane.domain.turns.claims import WaitingHead
     from chatlane.postgres.pool import Store
     from chatlane_schemas.deliveries import Undelivered
+    from chatlane_schemas.results import TranscriptRow
     from chatlane_schemas.turns import TurnMessage, TurnTake
 
 
@@ -57,6 +65,8 @@ _MOST_HELD_UP: Final = 3
 # seconds, and its transaction waits at most _SHORT_WAIT for a lock.
 _SERVED_LAST_FOR: Final = 10.0
 _SHORT_WAIT: Final = timedelta(milliseconds=50)
+# A reply to a claim has to fit into one message.
+_MAX_STEP_BYTES: Final = 256 * 1024
 
 _log = get_logger("claims")
 _Reply = TypeVar("_Reply", ClaimReply, RenewReply)
@@ -199,6 +209,7 @@ class _Serving:
         self._said: dict[UUID, list[TurnMessage]] = {}
         self._untold: set[UUID] = set()
         self._undelivered: dict[UUID, tuple[Undelivered, ...]] = {}
+        self._steps: dict[UUID, list[TranscriptRow]] = {}
 
     async def run(self) -> None:
         async with self._store.transaction() as connection:
@@ -209,9 +220,11 @@ class _Serving:
             await self._find_steered(connection)
             await self._claim(connection)
             await turns.update(connection, self._effects.changed_turns)
-            self._said = await messages.of_turns(
-                connection, [pending.request.turn_id for pending in self._granted]
-            )
+            granted = [pending.request.turn_id for pending in self._granted]
+            self._said = await messages.of_turns(connection, granted)
+            again = [turn_id for turn_id in granted if self._turns[turn_id].attempt > 1]
+            if again:
+                self._steps = await messages.steps_of_turns(connection, again, _MAX_STEP_BYTES)
             await self._tell(connection)
             if self._granted:
                 hit(RouterPoint.CLAIMS_WRITTEN)
@@ -258,6 +271,10 @@ class _Serving:
         for pending in self._claims:
             turn = self._turns.get(pending.request.turn_id)
             status = claims.claim_status(turn, pending.agent.name, pending.request.id)
+            if turn is not None and turn.state == "ready" and status is ClaimStatus.TAKEN:
+                # Its agent is unavailable: the sweep decides how long it waits, and tells the chat.
+                defer(turn, timedelta(0))
+                self._effects.changed_turns.append(turn)
             if status is ClaimStatus.CLAIMED and pending.request.turn_id in emptied:
                 status = ClaimStatus.VOID
             if turn is not None and status is ClaimStatus.CLAIMED and turn.is_unclaimed:
@@ -338,12 +355,9 @@ class _Serving:
             max_messages=MAX_TURN_MESSAGES,
             max_bytes=MAX_TURN_BYTES,
         )
-        first_seq = session.next_seq
-        session.next_seq += len(heads)
-        turn.source = heads[-1].source
-        turn.is_asked = any(head.is_of_person for head in heads)
+        taking = place_messages(turn, session, heads)
         announce_to_agent(session, turn.id)
-        return session.id, heads[-1].arrival, turn.id, first_seq
+        return taking
 
     def _answer(self) -> None:
         for pending, status in self._answers:
@@ -390,6 +404,7 @@ class _Serving:
             reset_had_activity=bool(is_told and session.reset_had_activity),
             opening_note=session.opening_note if is_told else None,
             interruption=_interruption(turn),
+            earlier_rows=tuple(self._steps.get(turn.id, ())),
             model_override=model_override_of(session),
             resume_pending=resume_mark_of(session),
             undelivered=self._undelivered.get(session.id, ()),

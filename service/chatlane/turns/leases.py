@@ -6,27 +6,38 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects
+from chatlane.domain.notices import NoticeId
+from chatlane.domain.turns.claims import claimable, place_messages
 from chatlane.domain.turns.lifecycle import (
+    MAX_TURN_BYTES,
+    MAX_TURN_MESSAGES,
+    UnavailableAgent,
     expire_lease,
+    fail_turn,
     note_end,
     repeat_notice,
     void_turn,
+    wait_for_agent,
 )
 from chatlane.errors import TransientError
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.observability.logs import get_logger
-from chatlane.store import pending_messages, turns
+from chatlane.store import agent_pauses, pending_messages, turns
 from chatlane.store.conversations import sessions, timed_resets
 from chatlane.store.history import edits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from uuid import UUID
+
+    from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.decisions.unit_of_work import UnitOfWork, UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.states import Session, Turn
+    from chatlane.domain.turns.claims import WaitingHead
     from chatlane.postgres.pool import Store
     from chatlane.store.turns import DueTurn
 
@@ -99,10 +110,15 @@ class Deadlines:
         due = [turn for turn in found.values() if turn.is_live and turn.due_in == timedelta(0)]
         begun = [turn.id for turn in due if turn.attempt]
         emptied = await edits.emptied(connection, begun) if begun else set()
+        held_back = await self._hold_back(connection, due, locked)
         for turn in due:
             session, has_waiting = locked[turn.session_id], turn.session_id in busy
             if turn.id in emptied:
                 void_turn(turn, session, has_waiting=has_waiting, effects=effects)
+            elif turn.id in held_back and turn.cancel is None:
+                await self._wait(
+                    connection, turn, session, held_back[turn.id], has_waiting, effects
+                )
             else:
                 self._end(turn, session, has_waiting, effects)
         ended = [turn for turn in due if turn.is_asked and not turn.is_live]
@@ -114,20 +130,69 @@ class Deadlines:
         if effects.changed_turns:
             hit(RouterPoint.LEASES_ENDED)
 
+    async def _hold_back(
+        self, connection: PoolConnectionProxy, due: Sequence[Turn], locked: Mapping[UUID, Session]
+    ) -> dict[UUID, timedelta]:
+        """Return how long unclaimed and retried turns have to wait for an unavailable agent."""
+        ready = [turn for turn in due if turn.state == "ready" and turn.cancel is None]
+        for turn in ready:
+            agent = locked[turn.session_id].agent
+            if turn.is_unclaimed and self._serves_turns(agent):
+                turn.agent = agent
+        agents = {turn.agent for turn in ready}
+        pauses = await agent_pauses.lock(connection, agents) if agents else {}
+        waits = {}
+        for turn in ready:
+            if (pause := pauses.get(turn.agent)) is not None:
+                wait = pause.admit(turn.id, self._declared(turn.agent).lease)
+                if wait > timedelta(0):
+                    waits[turn.id] = wait
+        await agent_pauses.update_trials(connection, pauses.values())
+        return waits
+
+    async def _wait(  # noqa: PLR0917 - what `_end` needs, and the wait
+        self,
+        connection: PoolConnectionProxy,
+        turn: Turn,
+        session: Session,
+        wait: timedelta,
+        has_waiting: bool,  # noqa: FBT001
+        effects: Effects,
+    ) -> None:
+        """Let a turn wait for its agent, or fail it if it has waited for too long."""
+        notices = self.catalog.notices_of(session.platform)
+        heads: Sequence[WaitingHead] = ()
+        if turn.is_unclaimed:
+            found = await pending_messages.heads(connection, [session.id], MAX_TURN_MESSAGES)
+            heads = found.get(session.id, ())
+        target = heads[-1].source if heads else turn.source
+        agent = UnavailableAgent(wait, self._declared(turn.agent).max_wait, target)
+        now = await timed_resets.now(connection)
+        if wait_for_agent(turn, session, agent, now, notices=notices, effects=effects):
+            return
+        if heads:
+            taken = claimable(heads, max_messages=MAX_TURN_MESSAGES, max_bytes=MAX_TURN_BYTES)
+            has_waiting = len(taken) < await pending_messages.count(connection, session.id)
+            # Failed turns have an attempt: a retry continues with the messages that they took.
+            turn.attempt = turn.unbegun = 1
+            await pending_messages.take(connection, [place_messages(turn, session, taken)])
+        error, text = "the agent was unavailable for too long", notices.text(NoticeId.TURN_FAILED)
+        fail_turn(turn, session, error, text, has_waiting=has_waiting, effects=effects)
+
+    def _declared(self, name: str) -> Agent:
+        return self.catalog.agents.get(name) or Agent(name, max_attempts=1)
+
     def _end(self, turn: Turn, session: Session, has_waiting: bool, effects: Effects) -> None:  # noqa: FBT001
         if turn.state == "ready" and turn.cancel is not None:
             void_turn(turn, session, has_waiting=has_waiting, effects=effects)
             return
         if turn.state == "ready":
-            if turn.is_unclaimed and self._serves_turns(session.agent):
-                turn.agent = session.agent
             repeat_notice(turn, effects)
             return
-        agent = self.catalog.agents.get(turn.agent)
         expire_lease(
             turn,
             session,
-            max_attempts=agent.max_attempts if agent else 1,
+            max_attempts=self._declared(turn.agent).max_attempts,
             has_waiting=has_waiting,
             notices=self.catalog.notices_of(session.platform),
             effects=effects,

@@ -19,6 +19,7 @@ from chatlane_client import AdapterClient, Deliver, Handler, TurnWorker, open_co
 from chatlane_client.control import WIND_DOWN
 from chatlane_client.delivery import GAP_PATIENCE
 from chatlane_client.transport.wire import publish_stored
+from chatlane_client.worker import HAND_BACK_AFTER
 from chatlane_schemas import (
     Chat,
     InboundEvent,
@@ -109,11 +110,22 @@ async def delivering(
 
 @contextlib.asynccontextmanager
 async def working(
-    client: Client, handler: Handler, *, slots: int = 2, wind_down: timedelta = WIND_DOWN
+    client: Client,
+    handler: Handler,
+    *,
+    slots: int = 2,
+    wind_down: timedelta = WIND_DOWN,
+    hand_back_after: timedelta | None = HAND_BACK_AFTER,
 ) -> AsyncIterator[TurnWorker]:
     """Run a worker of the agent `main` until the end of the block."""
     worker = TurnWorker(
-        client, MAIN.name, handler, slots=slots, principal=PRINCIPAL, wind_down=wind_down
+        client,
+        MAIN.name,
+        handler,
+        slots=slots,
+        principal=PRINCIPAL,
+        wind_down=wind_down,
+        hand_back_after=hand_back_after,
     )
     async with running(worker.run()):
         yield worker

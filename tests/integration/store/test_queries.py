@@ -117,6 +117,7 @@ def scanned_through(node: dict[str, Any]) -> Iterator[str]:
 
 
 SMALL = {
+    "agent_pauses",
     "partitions",
     "routers",
     "log_marks",

@@ -162,6 +162,7 @@ def test_readers_see_no_content_nobody_s_name_and_no_secret() -> None:
     assert [right for right in read if set(right.columns) & TELLING] == []
     whole = {right.object for right in read if right.verb == "SELECT" and not right.columns}
     assert whole == {
+        "agent_pauses",
         "dead_letter_shares",
         "log_marks",
         "log_trims",

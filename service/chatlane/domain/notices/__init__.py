@@ -34,6 +34,7 @@ class NoticeId(StrEnum):
     SESSION_DAILY = "session_daily"
     TURN_FAILED = "turn_failed"
     TURN_STUCK = "turn_stuck"
+    AGENT_UNAVAILABLE = "agent_unavailable"
     RATE_LIMITED = "rate_limited"
     COMMAND_FORBIDDEN = "command_forbidden"
     TEXT_MISSING = "text_missing"

@@ -17,14 +17,17 @@ from chatlane_schemas.turns import ClaimStatus, RenewStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+    from uuid import UUID
 
     from chatlane.domain.catalog import Agent
-    from chatlane.domain.states import Turn
+    from chatlane.domain.states import Session, Turn
     from chatlane_schemas.source import Source
 
 
 def claim_status(turn: Turn | None, agent: str, claim_id: str) -> ClaimStatus:
     """Return the answer to a claim; `claimed` means that it may be granted or already is.
+
+    A turn whose agent is unavailable is `taken`, unless it is the one that tries the agent.
 
     A claim id gets the same answer as long as the attempt that it opened is the current one, so
     a worker can repeat a claim whose reply got lost.
@@ -35,6 +38,8 @@ def claim_status(turn: Turn | None, agent: str, claim_id: str) -> ClaimStatus:
         return ClaimStatus.VOID if turn.state == "void" else ClaimStatus.FINISHED
     if turn.cancel is not None and not is_granted(turn, claim_id):
         return ClaimStatus.VOID
+    if turn.state == "ready" and turn.is_trial is False:
+        return ClaimStatus.TAKEN
     if turn.state == "ready" or turn.claim_id == claim_id:
         return ClaimStatus.CLAIMED
     return ClaimStatus.TAKEN
@@ -166,6 +171,21 @@ def claimable(
             break
         taken += 1
     return heads[:taken]
+
+
+def place_messages(
+    turn: Turn, session: Session, taken: Sequence[WaitingHead]
+) -> tuple[UUID, int, UUID, int]:
+    """Assign the places of the messages that a turn takes in the transcript.
+
+    Returns:
+        The session, the arrival of the last message, the turn, and the first place.
+    """
+    first_seq = session.next_seq
+    session.next_seq += len(taken)
+    turn.source = taken[-1].source
+    turn.is_asked = any(head.is_of_person for head in taken)
+    return session.id, taken[-1].arrival, turn.id, first_seq
 
 
 NONE: Final = timedelta(0)

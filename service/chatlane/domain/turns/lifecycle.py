@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import to_json
 
@@ -37,7 +37,7 @@ from chatlane.domain.turns.claims import go_on
 from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.outbound import OutboundKind
-from chatlane_schemas.results import Outcome, Part, Role
+from chatlane_schemas.results import HandBack, Outcome, Part, Role
 from chatlane_schemas.session_api.transcripts import Unanswered
 from chatlane_schemas.topology.subjects import control as control_subject
 from chatlane_schemas.topology.subjects import turn as turn_subject
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from chatlane.domain.catalog import Agent
     from chatlane.domain.effects import Effects
     from chatlane.domain.log import Trace
     from chatlane.domain.notices import Notices
@@ -59,7 +60,11 @@ if TYPE_CHECKING:
 _REPEATS: Final = tuple(timedelta(seconds=s) for s in (3, 10, 30, 60, 120, 300))
 MAX_TURN_MESSAGES: Final = 50
 MAX_TURN_BYTES: Final = 256 * 1024
-_RETRY_PAUSE: Final = timedelta(seconds=5)
+# A worker that gives no time is asked again after this one.
+_DEFAULT_WAIT: Final = timedelta(seconds=15)
+_SHORTEST_WAIT: Final = timedelta(seconds=1)
+# A turn that waits at least this long for its agent tells the chat so.
+_TOLD_FROM: Final = timedelta(seconds=10)
 # Attempts in a row, over all turns of a session, that may be lost with their workers.
 _STUCK_AFTER: Final = 3
 
@@ -219,7 +224,7 @@ def settle(
     session: Session,
     turn: Turn | None,
     *,
-    max_attempts: int,
+    agent: Agent,
     has_waiting: bool,
     notices: Notices,
     effects: Effects,
@@ -242,7 +247,7 @@ def settle(
             arrived,
             session,
             turn,
-            max_attempts=max_attempts,
+            agent=agent,
             has_waiting=has_waiting,
             notices=notices,
             effects=effects,
@@ -266,28 +271,129 @@ def _end(
     session: Session,
     turn: Turn,
     *,
-    max_attempts: int,
+    agent: Agent,
     has_waiting: bool,
     notices: Notices,
     effects: Effects,
 ) -> None:
     """End the current attempt with its result, and the turn unless it is retried."""
     result = arrived.result
-    if turn.cancel is not None:
+    if turn.is_trial is not None and turn.cancel is None and not result.retry:
+        effects.available.add(turn.agent)
+    if turn.cancel is not None or result.outcome is not Outcome.FAILED:
         _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
-    elif result.outcome is Outcome.FAILED and result.retry and turn.tries < max_attempts:
-        effects.use(session.id, result.usage)
-        _retry_later(turn, result, effects)
-    elif result.outcome is Outcome.FAILED:
-        effects.use(session.id, result.usage)
-        turn.result_id = result.id
-        if result.transcript:
-            # Tool calls and other steps before the failure did take place.
-            effects.messages.extend(_transcript(arrived, session, turn))
+        return
+    effects.use(session.id, result.usage)
+    turn.result_id = result.id
+    if _is_handed_back(result, agent):
+        _hand_back(
+            arrived,
+            session,
+            turn,
+            agent=agent,
+            has_waiting=has_waiting,
+            notices=notices,
+            effects=effects,
+        )
+    elif result.retry and turn.tries < agent.max_attempts:
+        _retry_later(turn, result, effects, agent.retry_pause)
+    else:
+        _note_steps(arrived, session, turn, effects)
         error, text = result.error or "failed", notices.text(NoticeId.TURN_FAILED)
         fail_turn(turn, session, error, text, has_waiting=has_waiting, effects=effects)
-    else:
-        _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
+
+
+def _note_steps(arrived: ArrivedResult, session: Session, turn: Turn, effects: Effects) -> None:
+    """Add tool calls and other steps of a failed attempt to the transcript: they did take place."""
+    if arrived.result.transcript:
+        effects.messages.extend(_transcript(arrived, session, turn))
+
+
+def _is_handed_back(result: ResultMessage, agent: Agent) -> bool:
+    """Return whether an attempt does not count.
+
+    An agent whose turns never begin twice gets none again that its worker has begun. A worker whose
+    agent is unavailable says that nothing has happened.
+    """
+    if result.hand_back is None or not result.retry:
+        return False
+    return result.hand_back is HandBack.UNAVAILABLE or agent.max_attempts > 1
+
+
+def _hand_back(
+    arrived: ArrivedResult,
+    session: Session,
+    turn: Turn,
+    *,
+    agent: Agent,
+    has_waiting: bool,
+    notices: Notices,
+    effects: Effects,
+) -> None:
+    """Take a turn back without counting the attempt; offer it at once, or when its agent is back."""
+    result = arrived.result
+    _note_steps(arrived, session, turn, effects)
+    turn.unbegun += 1
+    turn.token = turn.claim_id = None
+    turn.error = result.error
+    if result.hand_back is HandBack.STOPPING:
+        effects.count((CountName.TURNS_HANDED_BACK, turn.agent, HandBack.STOPPING))
+        repeat_notice(turn, effects)
+        return
+    effects.count((CountName.TURNS_HANDED_BACK, turn.agent, HandBack.UNAVAILABLE))
+    wait = _DEFAULT_WAIT
+    if result.again_in_ms is not None:
+        wait = max(_SHORTEST_WAIT, timedelta(milliseconds=result.again_in_ms))
+    wait = min(wait, max(_SHORTEST_WAIT, agent.max_wait))
+    effects.unavailable[turn.agent] = max(wait, effects.unavailable.get(turn.agent, wait))
+    waiting = UnavailableAgent(wait, agent.max_wait, turn.source)
+    if not wait_for_agent(
+        turn, session, waiting, arrived.stored_at, notices=notices, effects=effects
+    ):
+        error, text = "the agent was unavailable for too long", notices.text(NoticeId.TURN_FAILED)
+        fail_turn(turn, session, error, text, has_waiting=has_waiting, effects=effects)
+
+
+class UnavailableAgent(NamedTuple):
+    """How long a turn is to wait for its agent now, at most in all, and the chat to tell."""
+
+    wait: timedelta
+    max_wait: timedelta
+    target: Source | None
+
+
+def wait_for_agent(
+    turn: Turn,
+    session: Session,
+    unavailable: UnavailableAgent,
+    at: datetime,
+    *,
+    notices: Notices,
+    effects: Effects,
+) -> bool:
+    """Let a turn wait for its agent, and tell the chat once if that takes long.
+
+    Returns:
+        False if the turn has waited for too long already; nothing has changed then.
+    """
+    since = turn.waits_since or at
+    waited = max(timedelta(0), at - since)
+    if waited >= unavailable.max_wait:
+        return False
+    wait = min(unavailable.wait, unavailable.max_wait - waited)
+    turn.state = "ready"
+    turn.waits_since = since
+    turn.due_in = wait
+    effects.changed_turns.append(turn)
+    effects.due_within(wait)
+    if not turn.wait_told and waited + wait >= _TOLD_FROM and unavailable.target is not None:
+        turn.wait_told = True
+        notice_id = derived_id(time_of(turn.id), turn.id.bytes, "unavailable notice")
+        target, kind = unavailable.target, OutboundKind.NOTICE
+        speaking = Speaking(session, turn.agent, target, at, turn.id, kind)
+        text = notices.text(NoticeId.AGENT_UNAVAILABLE)
+        speaking.say(Part(text=text), notice_id, effects)
+    return True
 
 
 def _is_current(result: ResultMessage, turn: Turn) -> bool:
@@ -315,13 +421,13 @@ def recall_claim(turn: Turn, result: ResultMessage) -> None:
     turn.is_begun = True
 
 
-def _retry_later(turn: Turn, result: ResultMessage, effects: Effects) -> None:
+def _retry_later(turn: Turn, result: ResultMessage, effects: Effects, pause: timedelta) -> None:
     turn.state = "ready"
     turn.token = None
     turn.claim_id = None
-    turn.result_id = result.id
     turn.error = result.error
-    turn.due_in = _RETRY_PAUSE * turn.tries
+    turn.waits_since = None
+    turn.due_in = pause * turn.tries
     effects.changed_turns.append(turn)
     effects.count((CountName.TURNS_RETRIED, turn.agent))
 

@@ -11,6 +11,7 @@ from chatlane.domain.addressing.sources import is_of_person
 from chatlane.domain.turns.lifecycle import Question
 from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import read_record, read_source
+from chatlane_schemas.results import TranscriptRow
 from chatlane_schemas.turns import TurnMessage
 
 if TYPE_CHECKING:
@@ -75,6 +76,33 @@ async def of_turns(
     found: dict[UUID, list[TurnMessage]] = {}
     for row in await connection.fetch(OF_TURNS_SQL, list(turn_ids)):
         found.setdefault(row["turn_id"], []).append(_turn_message(row))
+    return found
+
+
+STEPS_OF_TURNS_SQL: Final[LiteralString] = """
+-- messages: the newest rows that earlier attempts at turns added, up to a size per turn
+SELECT turn_id, role, content, details FROM (
+    SELECT turn_id, seq, role, content, details,
+           sum(coalesce(octet_length(content), 0) + octet_length(details::text))
+               OVER (PARTITION BY turn_id ORDER BY seq DESC) AS size_bytes
+    FROM messages WHERE turn_id = ANY($1::uuid[]) AND role <> 'user'
+) AS steps
+WHERE size_bytes <= $2 ORDER BY turn_id, seq
+"""
+
+
+async def steps_of_turns(
+    connection: Connection, turn_ids: Iterable[UUID], max_bytes: int
+) -> dict[UUID, list[TranscriptRow]]:
+    """Return the newest rows that earlier attempts at turns added, in transcript order."""
+    found: dict[UUID, list[TranscriptRow]] = {}
+    for turn_id, role, content, details in await connection.fetch(
+        STEPS_OF_TURNS_SQL, list(turn_ids), max_bytes
+    ):
+        fields = from_json(details or "{}") | {"role": role, "content": content}
+        row = read_record(TranscriptRow, fields, "messages", is_json=True)
+        if row is not None:
+            found.setdefault(turn_id, []).append(row)
     return found
 
 

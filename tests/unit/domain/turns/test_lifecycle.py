@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects
 from chatlane.domain.notices import ENGLISH
 from chatlane.domain.states import Session, Turn
@@ -89,7 +90,7 @@ def settled(
         result,
         session,
         turn,
-        max_attempts=max_attempts,
+        agent=Agent("main", max_attempts=max_attempts),
         has_waiting=has_waiting,
         notices=ENGLISH,
         effects=effects,
