@@ -4,7 +4,9 @@ from chatlane_client.adapter import AdapterClient
 from chatlane_client.adapter_events import deleted, edited, reacted, thread_opened
 from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.session_life import SessionLifeApi
+from chatlane_client.api.submission import Submission
 from chatlane_client.api.transcripts import TranscriptApi
+from chatlane_client.drafts import Draft, DraftPlatform
 from chatlane_client.endings import NoteWriter, WriteNote
 from chatlane_client.errors import (
     AgentUnavailableError,
@@ -39,6 +41,8 @@ from chatlane_client.transport.connection import open_connection
 from chatlane_client.transport.secured import OnRefused, Refusal
 from chatlane_client.transport.wire import Stored
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn, prompt_of
+from chatlane_client.turn_reader import TurnUpdate, TurnWatch
+from chatlane_client.typing_indicator import ShowTyping
 from chatlane_client.worker import TurnWorker
 
 __all__ = [
@@ -50,6 +54,8 @@ __all__ = [
     "ConflictingRequestError",
     "ConnectionClosedError",
     "Deliver",
+    "Draft",
+    "DraftPlatform",
     "ForbiddenRequestError",
     "ForeignEventError",
     "Handler",
@@ -71,13 +77,17 @@ __all__ = [
     "SessionApi",
     "SessionLifeApi",
     "SessionNotFoundError",
+    "ShowTyping",
     "StaleRequestError",
     "Stored",
+    "Submission",
     "TextLimit",
     "TranscriptApi",
     "TransientError",
     "Turn",
     "TurnFailedError",
+    "TurnUpdate",
+    "TurnWatch",
     "TurnWorker",
     "UnansweredRequestError",
     "UnavailableServiceError",

@@ -1,10 +1,11 @@
 """Publish the events of a platform account and deliver its outbound messages."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 import nats.errors
@@ -14,6 +15,7 @@ from opentelemetry.trace import SpanKind
 
 from chatlane_client.delivery import GAP_PATIENCE, OutboundReader
 from chatlane_client.delivery_progress import DeliveryProgress
+from chatlane_client.drafts import DRAFT_INTERVAL, DraftPlatform, Drafts
 from chatlane_client.errors import ForeignEventError, RetryLaterError, UndeclaredAccountError
 from chatlane_client.message_sender import (
     Deliver,
@@ -25,13 +27,23 @@ from chatlane_client.message_sender import (
 )
 from chatlane_client.pieces import TextLimit
 from chatlane_client.rate_budget import RateBudget
-from chatlane_client.receipts import ReceiptWriter
+from chatlane_client.receipts import Progress, ReceiptWriter
 from chatlane_client.transport.retry import Backoff, cancel_until_ended
 from chatlane_client.transport.tracing import span
 from chatlane_client.transport.wire import Stored, publish_stored
-from chatlane_schemas import InboundEvent
+from chatlane_client.turn_reader import TurnReader, TurnWatch
+from chatlane_client.typing_indicator import TYPING_INTERVAL, ShowTyping, TypingIndicator
+from chatlane_schemas import (
+    InboundEvent,
+    Kind,
+    OutboundKind,
+    OutboundMessage,
+    Source,
+    new_envelope_id,
+)
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName, outbound_durable
+from chatlane_schemas.topology.subjects import LiveTurnPath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +95,8 @@ class AdapterClient:
         self._stopping = asyncio.Event()
         self._has_looked = False
         self._looking = asyncio.Lock()
+        self._drafts: Drafts | None = None
+        self._typing: TypingIndicator | None = None
         # Set while the log is full: the delay that the next sender is asked to wait.
         self._waits: Iterator[float] | None = None
         # The lock of a chat lives as long as a caller publishes to the chat.
@@ -175,6 +189,58 @@ class AdapterClient:
         self._waits = None
         return stored
 
+    async def show_typing(self, show: ShowTyping, *, interval: timedelta = TYPING_INTERVAL) -> None:
+        """Repeat a typing state in each chat whose answer is being written, until cancelled.
+
+        Args:
+            show: Shows it for some seconds; typing ends if it is not called again.
+            interval: Time between two calls for a chat.
+
+        Raises:
+            ConnectionClosedError: The connection is closed for good.
+        """
+        self._typing = TypingIndicator(self._client, show, interval=interval)
+        async with self._turn_reader(with_pieces=False).open() as turns:
+            await self._typing.run(turns)
+
+    async def show_drafts(
+        self, platform: DraftPlatform, *, interval: timedelta = DRAFT_INTERVAL
+    ) -> None:
+        """Show answers in their chats while they are written, until cancelled.
+
+        `deliver` names the draft to its handler: `message.draft` is the message that shows the answer
+        so far, and the handler edits it instead of sending another one.
+
+        Args:
+            platform: Sends, edits and deletes messages.
+            interval: Time between two edits of a message.
+
+        Raises:
+            ConnectionClosedError: The connection is closed for good.
+        """
+        self._drafts = drafts = Drafts(platform, self._report_draft, interval=interval)
+        try:
+            async with self._turn_reader().open() as turns:
+                async for update in turns.updates():
+                    drafts.update(update)
+        finally:
+            await drafts.close()
+
+    async def _report_draft(self, turn_id: UUID, target: Source, message_id: str) -> None:
+        receipt = InboundEvent(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            kind=Kind.RECEIPT,
+            platform=self._platform,
+            account=self._account,
+            scope=target.scope,
+            chat=target.chat,
+            thread_id=target.thread_id,
+            message_id=message_id,
+            draft_of=turn_id,
+        )
+        await self.publish(receipt)
+
     async def deliver(self, handler: Deliver) -> None:
         """Pass every outbound message of the account to a handler, until stopped.
 
@@ -208,6 +274,13 @@ class AdapterClient:
         )
 
     async def _deliver(self, send: SendAll) -> None:
+        async def send_with_draft(
+            message: OutboundMessage, progress: Progress, report: Callable[[], Awaitable[None]]
+        ) -> None:
+            await send(await self._with_draft(message), progress, report)
+            if self._typing is not None and message.turn_id is not None:
+                self._typing.end(message.turn_id)
+
         receipts = ReceiptWriter(self._publish_receipt, self._stopping)
         known = DeliveryProgress(
             self._client,
@@ -216,7 +289,7 @@ class AdapterClient:
             stopping=self._stopping,
         )
         sender = MessageSender(
-            send,
+            send_with_draft,
             receipts,
             known.find,
             budget=self._budget,
@@ -239,6 +312,25 @@ class AdapterClient:
 
     async def _publish_receipt(self, receipt: InboundEvent) -> None:
         await self.publish(receipt, give_up_after=_RECEIPT_PATIENCE)
+
+    async def _with_draft(self, message: OutboundMessage) -> OutboundMessage:
+        """Return a message with its draft, which is not edited any more."""
+        if self._drafts is None or message.turn_id is None or message.part:
+            return message
+        is_answer = message.kind is OutboundKind.ANSWER or message.draft is not None
+        if not is_answer and not self._drafts.has_ended(message.turn_id):
+            # A notice in the middle of the turn, for example that the agent is unavailable.
+            return message
+        draft = await self._drafts.finish(message.turn_id)
+        return message if draft is None else message.model_copy(update={"draft": draft})
+
+    def _turn_reader(self, *, with_pieces: bool = True) -> TurnReader:
+        path = LiveTurnPath(self._platform, self._account)
+        return TurnReader(self._client, [path], with_pieces=with_pieces)
+
+    def watch(self) -> TurnWatch:
+        """Return what happens in the turns that answer chats of the account, from now on."""
+        return TurnWatch(self._turn_reader().open)
 
     def stop(self) -> None:
         """End `deliver` once the running handlers have returned."""

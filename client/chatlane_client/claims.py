@@ -39,6 +39,7 @@ from chatlane_schemas import (
     new_envelope_id,
 )
 from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.subjects import Audience
 from chatlane_schemas.turns import TakeReply, TurnTake
 
 _log = logging.getLogger("chatlane_client")
@@ -68,6 +69,7 @@ class Grant:
     asked_at: float
     lease: timedelta
     source: Source
+    audience: Audience | None = None
     messages: tuple[TurnMessage, ...]
     taken_in: list[TurnMessage] = field(default_factory=list)
     history: HistoryPointer
@@ -260,6 +262,7 @@ def _grant(reply: ClaimReply, asked_at: float) -> Grant | None:
         asked_at=asked_at,
         lease=timedelta(milliseconds=reply.lease_ms),
         source=reply.source,
+        audience=reply.audience,
         messages=reply.messages,
         history=reply.history,
         prompt_context=reply.prompt_context,

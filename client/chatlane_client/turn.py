@@ -17,8 +17,13 @@ from chatlane_schemas import (
     TurnMessage,
     Undelivered,
 )
+from chatlane_schemas.live_turns import LivePiece, PieceKind
 from chatlane_schemas.session_api.transcripts import TranscriptEntry, Unanswered
 from chatlane_schemas.turns import CancelReason
+
+
+async def _show_nothing(_: LivePiece) -> None:
+    pass
 
 
 async def _nothing() -> tuple[TurnMessage, ...]:
@@ -84,7 +89,8 @@ class Turn:
         signals: Control state of the turn; use `cancel_reason`.
         take_in: Takes in new messages; use `steered`.
         load_history: Loads the newest rows before the turn; use `history`.
-        publish_delta: Streams text while the turn runs; use `delta`.
+        publish_delta: Streams text to readers of an earlier release; use `delta`.
+        publish_piece: Shows something while the turn runs; use `show`.
     """
 
     id: UUID
@@ -108,6 +114,7 @@ class Turn:
     take_in: Callable[[], Awaitable[tuple[TurnMessage, ...]]] = field(default=_nothing, repr=False)
     load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)
     publish_delta: Callable[[str], Awaitable[None]] = field(repr=False)
+    publish_piece: Callable[[LivePiece], Awaitable[None]] = field(default=_show_nothing, repr=False)
 
     @property
     def text(self) -> str:
@@ -154,8 +161,13 @@ class Turn:
         return await self.load_history(limit)
 
     async def delta(self, text: str) -> None:
-        """Publish a part of the answer to its observers; it is not stored and may get lost."""
+        """Show the next part of the answer to readers; it is not stored and may get lost."""
         await self.publish_delta(text)
+        await self.show(LivePiece(kind=PieceKind.TEXT, text=text))
+
+    async def show(self, piece: LivePiece) -> None:
+        """Show a thought, tool call, plan or progress note to readers, as `delta` does with text."""
+        await self.publish_piece(piece)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

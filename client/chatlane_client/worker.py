@@ -37,6 +37,7 @@ from chatlane_client.errors import (
 )
 from chatlane_client.failpoints import WorkerPoint, hit
 from chatlane_client.lease import Lease
+from chatlane_client.live_output import LiveOutput, LiveOutputs
 from chatlane_client.transport.connection import closed_error_first, until_connected
 from chatlane_client.transport.connection_log import RepeatLimit
 from chatlane_client.transport.pull import Pull, open_pull
@@ -123,6 +124,7 @@ class TurnWorker:
         )
         self._transcripts = TranscriptApi(client, principal=principal, agent=agent)
         self._controls = Controls(wind_down)
+        self._outputs = LiveOutputs(client, agent)
         self._free = slots
         self._was_freed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -152,6 +154,7 @@ class TurnWorker:
         with closed_error_first():
             async with (
                 self._controls.listening(self._client, self._agent),
+                self._outputs.listening(),
                 open_pull(self._client, StreamName.TURNS, self._agent) as notices,
                 asyncio.TaskGroup() as slots,
             ):
@@ -313,7 +316,9 @@ class TurnWorker:
         """Return the handler's answer to a turn as a result, which may be a failure."""
         guard = CancellationGuard()
         try:
-            answer = await signals.obeyed_by(self._handler(self._turn(grant, signals)))
+            with self._outputs.open(grant) as output:
+                turn = self._turn(grant, signals, output)
+                answer = await signals.obeyed_by(self._handler(turn))
         except asyncio.CancelledError:
             # A handler may also raise a `CancelledError` that was meant for one of its own tasks.
             guard.check()
@@ -335,7 +340,7 @@ class TurnWorker:
             failure = _failure(grant, type(exc).__name__, retry=False)
             await publish_stored(self._client, subject, failure)
 
-    def _turn(self, grant: Grant, signals: Signals) -> Turn:
+    def _turn(self, grant: Grant, signals: Signals, output: LiveOutput) -> Turn:
         return Turn(
             id=grant.turn_id,
             session_id=grant.session_id,
@@ -358,6 +363,7 @@ class TurnWorker:
             take_in=Steering(partial(self._claims.take, grant), grant, signals).take,
             load_history=partial(self._history, grant),
             publish_delta=partial(self._delta, grant, itertools.count()),
+            publish_piece=output.show,
         )
 
     async def _history(self, grant: Grant, limit: int) -> tuple[TranscriptEntry, ...]:

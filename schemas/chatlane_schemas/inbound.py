@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from typing import Annotated, Final
+from uuid import UUID
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
@@ -159,6 +160,11 @@ class InboundEvent(Envelope):
         default=None,
         description="On a `receipt` with `delivered`: what became of that message. Without it the "
         "platform has all of the message under `message_id`.",
+    )
+    draft_of: UUID | None = Field(
+        default=None,
+        description="On a `receipt`: turn whose answer is shown under this `message_id` while it is "
+        "written. The first message of the answer then names it as `draft`.",
     )
     album_id: PlatformId | None = Field(
         default=None,

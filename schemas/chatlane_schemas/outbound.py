@@ -42,6 +42,11 @@ class OutboundMessage(ServiceEnvelope):
     )
     turn_id: UUID | None = Field(default=None, description="Turn of the answer.")
     part: Number = Field(default=0, description="Number of the part of the answer.")
+    draft: PlatformId | None = Field(
+        default=None,
+        description="Platform's id of the message that shows the answer so far; this message takes "
+        "its place.",
+    )
     text: Text | None = Field(default=None, description="Text of the message.")
     attachments: Attachments = Field(default=(), description="References to files.")
     format: TextFormat | None = Field(

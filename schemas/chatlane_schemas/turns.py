@@ -23,6 +23,7 @@ from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.session_state import SessionOpening
 from chatlane_schemas.session_api.sessions import ApiReply
 from chatlane_schemas.source import Source
+from chatlane_schemas.topology.subjects import Audience
 
 
 class ClaimStatus(StrEnum):
@@ -136,6 +137,11 @@ class ClaimReply(SessionOpening):
         description="Length of the lease in milliseconds, counted from before the request.",
     )
     source: Source | None = Field(default=None, description="Address of the answer.")
+    audience: Audience | None = Field(
+        default=None,
+        description="Token of the subjects on which a worker publishes pieces of the turn: who "
+        "talks in the session.",
+    )
     messages: tuple[TurnMessage, ...] = Field(
         default=(), description="Messages that the turn answers."
     )

@@ -388,7 +388,7 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             ),
             routed_changed=partial(routed_change.schedule_within, timedelta(0)),
         )
-        session_service = ClaimService(app.store, app.catalog.agents)
+        session_service = ClaimService(app.store, app.catalog.agents, publisher.tell)
         access = LogAccess(bus, router.partitions, buffer_bytes=router.buffer_bytes)
         app.intake = intake = Intake(
             router=app.router_id,

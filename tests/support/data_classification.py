@@ -526,6 +526,7 @@ TABLES: Final[Mapping[str, Table]] = {
         personal={
             "source": _writer(_CLEARED, reason="the `row` of the message has it"),
             "error": _writer(_CLEARED, reason="the text of a worker's failure"),
+            "draft": _writer(_CLEARED, reason="the platform's id of a message of ours"),
         },
         technical=(
             "id",

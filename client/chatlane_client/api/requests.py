@@ -136,7 +136,10 @@ class Api:
             agent=agent,
             is_operator=is_operator,
         )
+        self._client = client
+        self._principal = principal
         self._acting_for = acting_for
+        self._is_operator = is_operator
 
     def _stamp(self, request_id: str | None = None) -> Stamp:
         """Return the common fields of a request; a repeated request keeps its id."""

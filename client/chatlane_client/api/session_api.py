@@ -1,14 +1,20 @@
 """Typed client of the session API, for callers that read and change sessions."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
 from uuid import UUID
 
 from pydantic import JsonValue
 
 from chatlane_client.api.requests import Api
+from chatlane_client.api.submission import Submission, answered
+from chatlane_client.turn_reader import TurnReader, TurnWatch
 from chatlane_schemas import new_envelope_id
 from chatlane_schemas.inbound import Attachment
+from chatlane_schemas.live_turns import TurnEnded
 from chatlane_schemas.session_api.session_changes import (
     Preference,
     SessionArchive,
@@ -30,6 +36,7 @@ from chatlane_schemas.session_api.session_sweeps import (
     SessionSweepReply,
 )
 from chatlane_schemas.session_api.sessions import (
+    CHAT_ORIGIN,
     SessionCount,
     SessionCountReply,
     SessionCounts,
@@ -40,7 +47,16 @@ from chatlane_schemas.session_api.sessions import (
     SessionReply,
     SessionView,
 )
+from chatlane_schemas.session_api.transcripts import (
+    TranscriptEntry,
+    TranscriptLoad,
+    TranscriptReply,
+)
+from chatlane_schemas.topology.subjects import LiveTurnPath
 from chatlane_schemas.turns import StopReply, TurnCancel
+
+# How often a caller that waits for an answer looks for it without an event.
+_LOOK_AGAIN: Final = timedelta(seconds=2)
 
 
 class SessionApi(Api):
@@ -207,11 +223,21 @@ class SessionApi(Api):
         *,
         attachments: Sequence[Attachment] = (),
         request_id: str | None = None,
-    ) -> SessionView:
+        wait: bool = False,
+    ) -> Submission:
         """Submit a message to a session; it is queued like a message of a chat.
 
+        Args:
+            session_id: Session to submit to.
+            text: What is said; empty only with attachments.
+            attachments: References to files.
+            request_id: Id of an earlier request that this one repeats.
+            wait: Whether to return only after the turn that answers the message has ended. Sessions
+                of stream agents have no turns.
+
         Returns:
-            The session that received the message: another session if this one was compacted.
+            The id of the message, and the session that received it: another session if this one
+            was compacted.
 
         Raises:
             ConflictingRequestError: The session has ended or is suspended.
@@ -222,7 +248,80 @@ class SessionApi(Api):
             text=text,
             attachments=tuple(attachments),
         )
-        return await self._ask_session("submit", request)
+        reply = await self._ask("session", "submit", request, SessionReply)
+        if reply.session is None or reply.message_id is None:
+            raise self._incomplete("session", "submit", "no session or no message id")
+        submission = Submission(reply.session, reply.message_id)
+        return await self._wait_for_answer(submission) if wait else submission
+
+    def watch(self, session_id: UUID) -> TurnWatch:
+        """Return what happens in the turns of a session, from now on, for `async for`.
+
+        A turn that runs already begins with a recap, if its worker offers one. Updates that come
+        while the connection is down are lost: only the transcript is complete.
+        """
+        return TurnWatch(partial(self._open_reader, session_id))
+
+    @asynccontextmanager
+    async def _open_reader(self, session_id: UUID) -> AsyncIterator[TurnReader]:
+        session = await self.get(session_id)
+        reader = TurnReader(self._client, self._live_paths(session), agent=session.agent)
+        async with reader.open():
+            await reader.ask_for_recap(session.id)
+            yield reader
+
+    def _live_paths(self, session: SessionView) -> tuple[LiveTurnPath, ...]:
+        """Return where turns of a session are, as far as the permissions of the caller reach."""
+        person = self._acting_for
+        if person is None or self._is_operator:
+            return (LiveTurnPath(session_id=session.id),)
+        paths = [LiveTurnPath(person.platform, person.account, "person", session.id)]
+        if session.origin != CHAT_ORIGIN:
+            # A session without a lane belongs to the principal that opened it.
+            paths.append(LiveTurnPath(session.platform, self._principal, "person", session.id))
+        return tuple(dict.fromkeys(paths))
+
+    async def _wait_for_answer(self, submission: Submission) -> Submission:
+        """Return a submission with its answer, once the turn that answers it is over.
+
+        Events may get lost, so the transcript decides whether it is over. It does not tell why: the
+        event has a moment to arrive.
+        """
+        session, ended = submission.session, dict[UUID, TurnEnded]()
+        is_over = False
+        reader = TurnReader(
+            self._client, self._live_paths(session), agent=session.agent, with_pieces=False
+        )
+        async with reader.open():
+            while True:
+                is_busy = (await self.get(session.id)).is_busy
+                rows = await self._rows_since(submission)
+                found = answered(submission, rows, ended, is_busy=is_busy)
+                if found is not None and (is_over or found.turn_id in {None, *ended}):
+                    return found
+                is_over = found is not None
+                for update in await reader.take(within=_LOOK_AGAIN):
+                    if isinstance(update, TurnEnded):
+                        ended[update.turn_id] = update
+
+    async def _rows_since(self, submission: Submission) -> list[TranscriptEntry]:
+        """Return the newest rows of a session, oldest first, back to a submitted message."""
+        rows: list[TranscriptEntry] = []
+        before_seq = None
+        while True:
+            request = TranscriptLoad(
+                **self._stamp(),
+                session_id=submission.session.id,
+                before_seq=before_seq,
+                as_stored=True,
+            )
+            reply = await self._ask("transcript", "load", request, TranscriptReply)
+            rows = [*reply.rows, *rows]
+            before_seq = reply.next_before_seq
+            if before_seq is None or any(
+                row.message_id == submission.message_id for row in reply.rows
+            ):
+                return rows
 
     async def remove(self, session_id: UUID, *, request_id: str | None = None) -> None:
         """Delete a session and its transcript; copies in forked sessions stay.

@@ -102,6 +102,9 @@ class TranscriptEntry(Record):
         default=None,
         description="The platform's message id.",
     )
+    message_id: UUID | None = Field(
+        default=None, description="Id of the message in turns, of a row that was submitted as one."
+    )
     turn_id: UUID | None = Field(default=None, description="Turn of the row.")
     tool_calls: ToolCalls | None = Field(default=None, description="Tool calls of the model.")
     tool_call_id: Text | None = Field(

@@ -14,6 +14,14 @@ from chatlane_schemas.events import (
     SessionUpdated,
 )
 from chatlane_schemas.inbound import InboundEvent
+from chatlane_schemas.live_turns import (
+    TurnEnded,
+    TurnFollow,
+    TurnPiece,
+    TurnRecap,
+    TurnStarted,
+    TurnWaiting,
+)
 from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
@@ -154,6 +162,18 @@ def _session_event(verb: str, message: type[Envelope], description: str) -> Chan
     )
 
 
+def _turn_event(verb: str, message: type[Envelope], description: str) -> Channel:
+    """Return the channel of an event about a turn."""
+    return Channel(
+        name=f"turn{verb.title()}",
+        address=subjects.filled(subjects.TURN_EVENT, verb=verb),
+        direction="send",
+        message=message,
+        stream=StreamName.EVENTS,
+        description=description,
+    )
+
+
 REQUESTS: Final[tuple[Channel, ...]] = (
     _request(SessionGet, SessionReply, "Returns one session."),
     _request(SessionPeek, SessionReply, "Returns the current session of a key."),
@@ -247,6 +267,27 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         description="Parts of an answer during its generation, from a worker to its subscribers.",
     ),
     Channel(
+        name="piece",
+        address=subjects.PIECE,
+        direction=None,
+        message=TurnPiece,
+        description="What a running turn shows, from its worker to the readers of its session.",
+    ),
+    Channel(
+        name="follow",
+        address=subjects.FOLLOW,
+        direction=None,
+        message=TurnFollow,
+        description="A reader asks the worker of a running turn for a recap.",
+    ),
+    Channel(
+        name="recap",
+        address=subjects.RECAP,
+        direction=None,
+        message=TurnRecap,
+        description="What a running turn has shown so far, from its worker to its readers.",
+    ),
+    Channel(
         name="control",
         address=subjects.CONTROL,
         direction="send",
@@ -281,6 +322,9 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         description="A message of the agent was given up; for its workers.",
     ),
     _session_event("ended", SessionEnded, "A session was ended."),
+    _turn_event("started", TurnStarted, "A worker began an attempt at a turn."),
+    _turn_event("waiting", TurnWaiting, "A turn waits for another attempt."),
+    _turn_event("ended", TurnEnded, "A turn is over."),
     Channel(
         name="dead",
         address=subjects.DEAD,

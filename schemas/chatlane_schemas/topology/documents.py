@@ -29,6 +29,7 @@ _INFO: Final[Document] = {
 
 _PARAMETERS: Final = {
     "platform": "Declared name of a platform.",
+    "audience": "Who talks in the session: `person` for one person, `shared` for a chat of several.",
     "account": "Declared name of our identity on the platform.",
     "chat": (
         "First 16 hex digits of SHA-256 over the chat id, or over the sender id (`alt_id` before "

@@ -34,6 +34,7 @@ from chatlane_schemas.topology.streams import (
     outbound_durable,
     routed_durable,
 )
+from chatlane_schemas.topology.subjects import LiveTurnPath
 
 REPLY_PREFIX: Final = "_R_"
 """Prefix of the reply subjects that the server generates for requests from other accounts.
@@ -57,12 +58,23 @@ _SAID_BY_ROUTERS: Final = (
     subjects.TURN,
     subjects.OUTBOUND,
     subjects.EVENT,
+    subjects.TURN_EVENT,
     subjects.DEAD,
     subjects.CONTROL,
 )
 # Streams whose content operators and observers may read: they hold no text from a chat.
 _OPEN_TO_PEOPLE: Final = (StreamName.EVENTS, StreamName.DEAD)
-_HEARD_BY_PEOPLE: Final = (subjects.wildcards(subjects.EVENT), subjects.wildcards(subjects.DEAD))
+_HEARD_BY_PEOPLE: Final = (
+    subjects.wildcards(subjects.EVENT),
+    subjects.wildcards(subjects.TURN_EVENT),
+    subjects.wildcards(subjects.DEAD),
+)
+# Workers and readers of live turns talk to each other without a router. The server passes no message
+# from one account to another through a third, so each account exports these to the others.
+_BETWEEN_USERS: Final = tuple(
+    address[: address.index("{")] for address in (subjects.PIECE, subjects.RECAP, subjects.FOLLOW)
+)
+_ANY_TURN: Final = LiveTurnPath()
 # Requests that a worker makes about the sessions of its agent, besides those about turns: read and
 # extend transcripts, hold a session, leave a note, mark an interruption.
 _REQUESTS_OF_WORKERS: Final = (
@@ -88,13 +100,29 @@ class Permissions:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Return the services an account imports: all publish subjects except inboxes."""
-        return tuple(subject for subject in self.publish if not _is_inbox(subject))
+        """Return the services that an account imports from the account of the streams."""
+        return tuple(subject for subject in self.publish if _is_imported(subject))
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Return the streams an account imports: all subscribe subjects except inboxes."""
-        return tuple(subject for subject in self.subscribe if not _is_inbox(subject))
+        """Return the streams that an account imports from the account of the streams."""
+        return tuple(subject for subject in self.subscribe if _is_imported(subject))
+
+    @property
+    def exported_to_users(self) -> tuple[str, ...]:
+        """Return what an account exports to the accounts of other users."""
+        return tuple(subject for subject in self.publish if _is_between_users(subject))
+
+    def imported_from(self, other: "Permissions") -> tuple[str, ...]:
+        """Return what an account imports from the account of another user."""
+        pairs = (
+            (said, heard)
+            for said in other.exported_to_users
+            for heard in self.subscribe
+            if _is_between_users(heard)
+        )
+        common = (subjects.common_pattern(said, heard) for said, heard in pairs)
+        return tuple(pattern for pattern in common if pattern is not None)
 
 
 TRUSTED_ROLES: Final = frozenset({"router", "provisioner", "eraser", "backup", "restorer"})
@@ -154,6 +182,7 @@ def adapter(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
         accounts: Its (platform, account), as declared.
     """
     publish: list[str] = []
+    subscribe = [_inbox(principal)]
     for platform, account in accounts:
         names = {
             "platform": subjects.declared_name(platform),
@@ -163,7 +192,10 @@ def adapter(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
         publish += _reading(StreamName.OUTBOUND, outbound_durable(platform, account))
         # What an earlier process of the adapter has delivered.
         publish += (_of(principal, channel, **names) for channel in requests_of_adapter())
-    return Permissions(tuple(publish), (_inbox(principal),))
+        turns = LiveTurnPath(platform, account)
+        publish.append(turns.of(subjects.FOLLOW))
+        subscribe += _hearing_turns(turns)
+    return Permissions(tuple(publish), tuple(subscribe))
 
 
 def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> Permissions:
@@ -177,9 +209,11 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
     # that answers by another way needs that of a failed delivery.
     subscribe = [_inbox(principal), subjects.ending(name), subjects.undelivered(name)]
     if agent.delivery == "turns":
-        subscribe.append(subjects.control_filter(name))
+        subscribe += [subjects.control_filter(name), _ANY_TURN.of(subjects.FOLLOW, agent=name)]
         publish += [
             subjects.wildcards(subjects.DELTA, agent=name),
+            _ANY_TURN.of(subjects.PIECE, agent=name),
+            _ANY_TURN.of(subjects.RECAP, agent=name),
             subjects.api(principal, "turn", "claim", name),
             subjects.api(principal, "turn", "renew", name),
             subjects.api(principal, "turn", "take", name),
@@ -201,17 +235,19 @@ def front_end(principal: str, accounts: Iterable[tuple[str, str]]) -> Permission
         principal: Its name.
         accounts: The (platform, account), as declared, whose users it acts for.
     """
-    publish = tuple(
-        _of(
-            principal,
-            channel,
-            platform=subjects.declared_name(platform),
-            account=subjects.declared_name(account),
-        )
-        for platform, account in accounts
-        for channel in requests_for_account()
-    )
-    return Permissions(publish, (_inbox(principal),))
+    publish: list[str] = []
+    subscribe = [_inbox(principal)]
+    for platform, account in accounts:
+        names = {
+            "platform": subjects.declared_name(platform),
+            "account": subjects.declared_name(account),
+        }
+        publish += (_of(principal, channel, **names) for channel in requests_for_account())
+        # Its requests do not reach sessions in which several people talk either.
+        turns = LiveTurnPath(platform, account, "person")
+        publish.append(turns.of(subjects.FOLLOW))
+        subscribe += _hearing_turns(turns)
+    return Permissions(tuple(publish), tuple(subscribe))
 
 
 def operator(principal: str) -> Permissions:
@@ -227,8 +263,14 @@ def operator(principal: str) -> Permissions:
             # Retried dead letters. Routers lack this permission: a requester chooses the reply
             # subject that a router publishes to.
             *(subjects.wildcards(address) for address in _SAID_AGAIN),
+            _ANY_TURN.of(subjects.FOLLOW),
         ),
-        subscribe=(_inbox(principal), *_HEARD_BY_PEOPLE),
+        subscribe=(
+            _inbox(principal),
+            *_HEARD_BY_PEOPLE,
+            _ANY_TURN.of(subjects.PIECE),
+            _ANY_TURN.of(subjects.RECAP),
+        ),
     )
 
 
@@ -326,6 +368,11 @@ def restorer(principal: str) -> Permissions:
     )
 
 
+def _hearing_turns(turns: LiveTurnPath) -> tuple[str, ...]:
+    """Return the subjects to follow live turns: events, pieces and recaps."""
+    return tuple(turns.of(it) for it in (subjects.TURN_EVENT, subjects.PIECE, subjects.RECAP))
+
+
 def _of(principal: str, request: Channel, **tokens: str) -> str:
     """Return the subject of a request by a principal, with `*` for parts that are not given."""
     return subjects.wildcards(
@@ -335,6 +382,14 @@ def _of(principal: str, request: Channel, **tokens: str) -> str:
 
 def _is_inbox(subject: str) -> bool:
     return subject.startswith("_INBOX.")
+
+
+def _is_between_users(subject: str) -> bool:
+    return subject.startswith(_BETWEEN_USERS)
+
+
+def _is_imported(subject: str) -> bool:
+    return not _is_inbox(subject) and not _is_between_users(subject)
 
 
 def _inbox(principal: str) -> str:

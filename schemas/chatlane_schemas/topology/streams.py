@@ -53,15 +53,15 @@ UNDELIVERABLE_ADVISORIES: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.RO
 """Advisory that the server publishes once when a routed message exceeds its deliveries."""
 
 # The logs have no maximum age: routers purge them below the positions that all have committed.
-_SUBJECTS_AND_AGES: Final[Mapping[StreamName, tuple[str, timedelta | None]]] = {
-    StreamName.INBOUND: (subjects.wildcards(subjects.INBOUND), None),
-    StreamName.ROUTED: (subjects.wildcards(subjects.ROUTED), timedelta(days=7)),
-    StreamName.TURNS: (subjects.wildcards(subjects.TURN), timedelta(hours=24)),
-    StreamName.RESULTS: (subjects.wildcards(subjects.RESULT), None),
-    StreamName.OUTBOUND: (subjects.wildcards(subjects.OUTBOUND), timedelta(hours=72)),
-    StreamName.EVENTS: (subjects.wildcards(subjects.EVENT), timedelta(hours=72)),
-    StreamName.DEAD: (subjects.wildcards(subjects.DEAD), timedelta(days=30)),
-    StreamName.ADVISORIES: (UNDELIVERABLE_ADVISORIES, timedelta(days=7)),
+_ADDRESSES_AND_AGES: Final[Mapping[StreamName, tuple[tuple[str, ...], timedelta | None]]] = {
+    StreamName.INBOUND: ((subjects.INBOUND,), None),
+    StreamName.ROUTED: ((subjects.ROUTED,), timedelta(days=7)),
+    StreamName.TURNS: ((subjects.TURN,), timedelta(hours=24)),
+    StreamName.RESULTS: ((subjects.RESULT,), None),
+    StreamName.OUTBOUND: ((subjects.OUTBOUND,), timedelta(hours=72)),
+    StreamName.EVENTS: ((subjects.EVENT, subjects.TURN_EVENT), timedelta(hours=72)),
+    StreamName.DEAD: ((subjects.DEAD,), timedelta(days=30)),
+    StreamName.ADVISORIES: ((UNDELIVERABLE_ADVISORIES,), timedelta(days=7)),
 }
 
 
@@ -141,7 +141,7 @@ def declared_streams(
     return tuple(
         StreamSpec(
             name=name,
-            subjects=(subject,),
+            subjects=tuple(map(subjects.wildcards, addresses)),
             max_age=max_age,
             max_bytes=max_bytes.get(name, DEFAULT_MAX_BYTES[name]),
             duplicate_window=duplicate_window,
@@ -149,7 +149,7 @@ def declared_streams(
             discard="old" if name is StreamName.EVENTS else "new",
             subject_transform=transforms.get(name),
         )
-        for name, (subject, max_age) in _SUBJECTS_AND_AGES.items()
+        for name, (addresses, max_age) in _ADDRESSES_AND_AGES.items()
     )
 
 

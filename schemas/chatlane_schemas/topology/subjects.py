@@ -7,7 +7,7 @@ id made by chatlane.
 import re
 from functools import cache, lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -27,12 +27,20 @@ OUTBOUND: Final = f"{ROOT}.outbound.{{platform}}.{{account}}.{{chat}}"
 EVENT: Final = f"{ROOT}.event.{{noun}}.{{verb}}"
 ENDING: Final = f"{ROOT}.event.ending.{{agent}}"
 UNDELIVERED: Final = f"{ROOT}.event.undelivered.{{agent}}"
+# The last four tokens tell whose turn it is: rights are cut by them.
+TURN_EVENT: Final = f"{ROOT}.event.turn.{{verb}}.{{platform}}.{{account}}.{{audience}}.{{session}}"
 DEAD: Final = f"{ROOT}.dead.{{stage}}"
 DELTA: Final = f"{ROOT}.delta.{{agent}}.{{turn}}"
+PIECE: Final = f"{ROOT}.piece.{{agent}}.{{platform}}.{{account}}.{{audience}}.{{session}}"
+RECAP: Final = f"{ROOT}.recap.{{agent}}.{{platform}}.{{account}}.{{audience}}.{{session}}"
+FOLLOW: Final = f"{ROOT}.follow.{{agent}}.{{platform}}.{{account}}.{{audience}}.{{session}}"
 CONTROL: Final = f"{ROOT}.control.{{agent}}.{{turn}}"
 API: Final = f"{ROOT}.api.{{principal}}.{{noun}}.{{verb}}"
 API_OF_AGENT: Final = f"{API}.{{agent}}"
 API_FOR_ACCOUNT: Final = f"{API}.{{platform}}.{{account}}"
+
+Audience: TypeAlias = Literal["person", "shared"]
+"""Who talks in a session: one person, or everybody in a chat."""
 
 NO_CHAT: Final = "none"
 CHAT_TOKEN_DIGITS: Final = 16
@@ -74,9 +82,61 @@ class ResultLogSubject(NamedTuple):
     session_id: UUID
 
 
+class LiveTurnPath(NamedTuple):
+    """The tokens of a live turn's subjects; None stands for any.
+
+    Attributes:
+        platform: Platform of the chat that the answer goes to.
+        account: Account of the chat that the answer goes to.
+        audience: Who talks in the session.
+    """
+
+    platform: str | None = None
+    account: str | None = None
+    audience: Audience | None = None
+    session_id: UUID | None = None
+
+    def of(self, address: str, *, agent: str | None = None, verb: str | None = None) -> str:
+        """Return the subject of one of the addresses of a live turn."""
+        tokens = {
+            "agent": agent,
+            "verb": verb,
+            "platform": self.platform,
+            "account": self.account,
+            "audience": self.audience,
+            "session": None if self.session_id is None else str(self.session_id),
+        }
+        known = {name: declared_name(token) for name, token in tokens.items() if token is not None}
+        return wildcards(address, **known)
+
+
+# Cached, because every turn of an account asks for the same tokens.
+@lru_cache(maxsize=4096)
+def _turn_event_head(verb: str, platform: str, account: str, audience: Audience) -> str:
+    return LiveTurnPath(platform, account, audience).of(TURN_EVENT, verb=verb).removesuffix("*")
+
+
+def turn_event(verb: str, path: LiveTurnPath) -> str:
+    """Return the subject of an event about a turn; the path must be complete."""
+    platform, account, audience, session_id = path
+    if platform is None or account is None or audience is None or session_id is None:
+        raise SubjectError("the path of a turn event is not complete")
+    return f"{_turn_event_head(verb, platform, account, audience)}{session_id}"
+
+
 def wildcards(address: str, **tokens: str) -> str:
     """Return an address with `*` for every part that is not given."""
     return _PLACEHOLDER.sub(lambda part: tokens.get(part[1], "*"), address)
+
+
+def common_pattern(first: str, second: str) -> str | None:
+    """Return the pattern of the subjects that match two patterns with `*`; None if none does."""
+    pairs = list(zip(first.split("."), second.split("."), strict=False))
+    if first.count(".") != second.count("."):
+        return None
+    if any("*" not in pair and pair[0] != pair[1] for pair in pairs):
+        return None
+    return ".".join(right if left == "*" else left for left, right in pairs)
 
 
 def filled(address: str, **tokens: str) -> str:
@@ -87,6 +147,11 @@ def filled(address: str, **tokens: str) -> str:
 def placeholders(address: str) -> tuple[str, ...]:
     """Return the names of the variable parts of an address, in order."""
     return tuple(_PLACEHOLDER.findall(address))
+
+
+def follow_of(piece: str) -> str:
+    """Return the subject to ask for a recap of the turn whose piece came on a subject."""
+    return piece.replace(f"{ROOT}.piece.", f"{ROOT}.follow.", 1)
 
 
 def declared_name(token: str) -> str:

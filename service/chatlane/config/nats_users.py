@@ -372,14 +372,28 @@ def _environment(name: str, environment: Environment, day: date) -> Iterator[str
     for principal in principals:
         yield f"  {_quoted(principal.account)}: {{"
         yield f"    limits: {{ max_connections: {MAX_CONNECTIONS}, max_subs: {MAX_SUBSCRIPTIONS} }}"
+        yield from _exports_to_users(principal, principals)
         yield "    imports: ["
         yield from _imports("service", name, principal.allowed.services)
         yield from _imports("stream", name, principal.allowed.streams)
+        for other in principals:
+            heard = principal.allowed.imported_from(other.allowed)
+            yield from _imports("stream", other.account, heard)
         if _JETSTREAM_OF_ITS_OWN not in principal.allowed.services:
             yield _import("service", name, _NOTHING, to=_JETSTREAM_OF_ITS_OWN)
         yield "    ]"
         yield from _users([(principal.name, principal.user, principal.allowed)])
         yield "  }"
+
+
+def _exports_to_users(principal: _Principal, others: Iterable[_Principal]) -> Iterator[str]:
+    """Yield what the account of a user exports to the accounts of other users, if anything."""
+    heard_by = [other.account for other in others if other.allowed.imported_from(principal.allowed)]
+    if heard_by:
+        yield "    exports: ["
+        said = principal.allowed.exported_to_users
+        yield from _exports("stream", dict.fromkeys(said, heard_by))
+        yield "    ]"
 
 
 def account_of(environment: str, name: str, user: User) -> str:

@@ -24,8 +24,10 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement, is_anothers
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.observability.logs import get_logger
+from chatlane.store import turns
 from chatlane.store.addressing import aliases, dedupe_marks, identities, lanes
 from chatlane.store.conversations import lineage, session_summaries, sessions
+from chatlane.store.turns import DraftRow
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
@@ -163,6 +165,10 @@ class BatchDecision:
         bound = await lanes.find(connection, keys)
         session_ids = {lane.session_id for lane in bound.values()}
         session_ids |= {result.result.session_id for result in results}
+        drafts = _drafts_in(arrived)
+        if drafts:
+            told = await turns.find_sessions(connection, {draft.turn_id for draft in drafts})
+            session_ids |= set(told.values())
         reads = await open_reads(connection, arrived, self.catalog)
         if reads is not None:
             session_ids |= await reads.find_targets()
@@ -173,6 +179,7 @@ class BatchDecision:
         asked_in = {session_id for found in questions.values() for session_id in found}
         session_ids |= asked_in
         locked = await sessions.lock(connection, session_ids)
+        await turns.note_drafts(connection, drafts)
         await _follow(connection, bound, locked)
         owners = await self._find_owners(connection, arrived, bound, locked, questions)
         if reads is not None:
@@ -230,6 +237,15 @@ class BatchDecision:
         }
         found = await identities.find_by_names(connection, names)
         return {identity.owner: identity.owners for identity in found.values()}
+
+
+def _drafts_in(arrived: Iterable[ResolvedMessage]) -> list[DraftRow]:
+    """Return the drafts that adapters report, in the order of the log."""
+    return [
+        DraftRow(event.draft_of, event.platform, event.account, event.message_id)
+        for event in (message.event for message in arrived)
+        if event.kind is Kind.RECEIPT and event.draft_of is not None and event.message_id
+    ]
 
 
 async def _probe(

@@ -33,8 +33,23 @@ class Speaking:
     turn_id: UUID | None = None
     kind: OutboundKind = OutboundKind.ANSWER
 
-    def say(self, said: Part, message_id: UUID, effects: Effects, number: int = 0) -> None:
-        """Publish one message, in the order of the session."""
+    def say(
+        self,
+        said: Part,
+        message_id: UUID,
+        effects: Effects,
+        number: int = 0,
+        draft: str | None = None,
+    ) -> None:
+        """Publish one message, in the order of the session.
+
+        Args:
+            said: The content.
+            message_id: Id of the message.
+            effects: Collects the writes.
+            number: Place in the answer.
+            draft: Platform's id of the draft that the message replaces.
+        """
         target = self.target
         if target is None:
             return
@@ -49,6 +64,7 @@ class Speaking:
             reply_to=target.message_id if said.reply_to is None else said.reply_to,
             turn_id=self.turn_id,
             part=number,
+            draft=draft,
             text=said.text,
             attachments=said.attachments,
             format=said.format,

@@ -116,7 +116,8 @@ class Turn:
     and `unbegun` counts the attempts that never began or were handed back. `is_asked` is set by the first claim with a
     message of a person. `waits_since` is when an attempt first found the agent unavailable, and
     `wait_told` says that the chat was told so. While the agent is unavailable, `is_trial` says
-    whether this turn is the one that tries it; else it is None, and it is never written.
+    whether this turn is the one that tries it; else it is None, and it is never written. `draft` is the
+    platform's id of the message that shows the answer so far.
     """
 
     id: UUID
@@ -143,6 +144,7 @@ class Turn:
     waits_since: datetime | None = None
     wait_told: bool = False
     is_trial: bool | None = None
+    draft: str | None = None
 
     @property
     def tries(self) -> int:

@@ -467,6 +467,7 @@ CLEAR_TURNS_SQL: Final[LiteralString] = """
 UPDATE turns SET
     source = CASE WHEN state IN ('ready', 'claimed') THEN source - 'sender' - 'message_id' END,
     error = NULL,
+    draft = NULL,
     token = CASE WHEN state = 'claimed' THEN token END,
     cancel = CASE WHEN state = 'claimed' THEN coalesce(cancel, 'stopped') ELSE cancel END
 WHERE id = ANY($1::uuid[])

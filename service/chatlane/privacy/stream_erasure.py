@@ -44,7 +44,8 @@ _STORED_AS: Final = {
     StreamName.TURNS: subjects.TURN,
     StreamName.RESULTS: subjects.RLOG,
     StreamName.OUTBOUND: subjects.OUTBOUND,
-    StreamName.EVENTS: subjects.EVENT,
+    # Session and turn events have subjects of different lengths.
+    StreamName.EVENTS: f"{subjects.ROOT}.event.>",
     StreamName.DEAD: subjects.DEAD,
 }
 _NO_SUCH_SEQUENCE: Final = 10043

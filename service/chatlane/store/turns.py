@@ -59,7 +59,7 @@ LOCK_TURNS_SQL: Final[LiteralString] = """
 SELECT id, session_id, agent, state, source, attempt, dispatch,
        greatest(due_at - clock_timestamp(), interval '0') AS due_in,
        claim_id, worker, token, result_id, outcome, error, cancel, rest, interruptions,
-       interrupted_at, is_begun, unbegun, is_asked, waits_since, wait_told,
+       interrupted_at, is_begun, unbegun, is_asked, waits_since, wait_told, draft,
        (SELECT trial IS NOT DISTINCT FROM turns.id FROM agent_pauses
         WHERE agent_pauses.agent = turns.agent) AS is_trial
 FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
@@ -209,7 +209,7 @@ _UPDATED: Final = attrgetter(
     *(
         field.name
         for field in fields(Turn)
-        if field.name not in {"session_id", "source", "interrupted_at", "is_trial"}
+        if field.name not in {"session_id", "source", "interrupted_at", "is_trial", "draft"}
     )
 )
 
@@ -237,6 +237,35 @@ FROM unnest(
             wait_told, source)
 WHERE turns.id = new.id
 """
+
+
+NOTE_DRAFTS_SQL: Final[LiteralString] = """
+-- turns: which message of the chat shows the answer so far; the last report counts
+UPDATE turns SET draft = reported.message_id
+FROM (
+    SELECT DISTINCT ON (turn_id) *
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY
+        AS reports (turn_id, platform, account, message_id, place)
+    ORDER BY turn_id, place DESC) AS reported
+WHERE turns.id = reported.turn_id AND turns.state IN ('ready', 'claimed')
+  AND turns.source ->> 'platform' = reported.platform
+  AND turns.source ->> 'account' = reported.account
+"""
+
+
+class DraftRow(NamedTuple):
+    """A draft of an answer, as the adapter of an account reports it."""
+
+    turn_id: UUID
+    platform: str
+    account: str
+    message_id: str
+
+
+async def note_drafts(connection: Connection, drafts: Sequence[DraftRow]) -> None:
+    """Note the drafts of live turns of locked sessions, if their answer goes to that account."""
+    if drafts:
+        await connection.execute(NOTE_DRAFTS_SQL, *columns(drafts, 4))
 
 
 async def update(connection: Connection, turns: Iterable[Turn]) -> None:

@@ -23,6 +23,7 @@ from chatlane.domain.turns.claims import (
     steerable,
 )
 from chatlane.domain.turns.lifecycle import MAX_TURN_BYTES, MAX_TURN_MESSAGES, void_turn
+from chatlane.domain.turns.turn_events import live_turn_path, turn_started
 from chatlane.errors import StoreUnavailableError
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.observability.logs import get_logger
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session, Turn
     from chatlane.domain.turns.claims import WaitingHead
     from chatlane.postgres.pool import Store
+    from chatlane.turns.session_updates import Tell
     from chatlane_schemas.deliveries import Undelivered
     from chatlane_schemas.results import TranscriptRow
     from chatlane_schemas.turns import TurnMessage, TurnTake
@@ -96,9 +98,11 @@ class ClaimService:
             claim id is safe.
     """
 
-    def __init__(self, store: Store, agents: Mapping[str, Agent]) -> None:
+    def __init__(self, store: Store, agents: Mapping[str, Agent], tell: Tell | None = None) -> None:
+        """Create the service; `tell` publishes the start of each attempt."""
         self._store = store
         self._agents = agents
+        self._publish = tell
         self._queue: list[_Claim | _Renewal] = []
         self._wakeup = asyncio.Event()
         self._held_up: dict[UUID, float] = {}
@@ -162,7 +166,7 @@ class ClaimService:
         if len(batch) == 1 and batch[0].request.turn_id in self._held_up:
             patience = _SHORT_WAIT
         try:
-            await _Serving(self._store, batch, patience).run()
+            await _Serving(self._store, batch, patience, self._publish).run()
         except StoreUnavailableError as error:
             if error.is_held_up and len(batch) > 1:
                 await self._serve_each(batch)
@@ -192,9 +196,14 @@ class _Serving:
     """Serve one batch in one transaction: lock, decide, write, read back, answer."""
 
     def __init__(
-        self, store: Store, batch: list[_Claim | _Renewal], patience: timedelta | None = None
+        self,
+        store: Store,
+        batch: list[_Claim | _Renewal],
+        patience: timedelta | None,
+        tell: Tell | None,
     ) -> None:
         self._store = store
+        self._publish = tell
         self._patience = patience
         self._claims = [pending for pending in batch if isinstance(pending, _Claim)]
         self._renewals = [pending for pending in batch if isinstance(pending, _Renewal)]
@@ -230,6 +239,7 @@ class _Serving:
                 hit(RouterPoint.CLAIMS_WRITTEN)
         if self._granted:
             hit(RouterPoint.CLAIMS_COMMITTED)
+            await self._publish_starts()
         self._answer()
 
     async def _lock(self, connection: PoolConnectionProxy) -> None:
@@ -359,6 +369,21 @@ class _Serving:
         announce_to_agent(session, turn.id)
         return taking
 
+    async def _publish_starts(self) -> None:
+        """Publish that the granted attempts begin, before their workers can show anything.
+
+        Not through the outbox: a worker whose claim has no answer repeats it, and so this.
+        """
+        if self._publish is None:
+            return
+        now = datetime.now(UTC)
+        for pending in self._granted:
+            turn = self._turns[pending.request.turn_id]
+            ids = (message.id for message in self._said[turn.id])
+            event = turn_started(turn, self._sessions[turn.session_id], now, ids)
+            if event is not None:
+                await self._publish(event.subject, event.payload, event.message_id)
+
     def _answer(self) -> None:
         for pending, status in self._answers:
             _resolve(pending.answer, _claim_reply(pending.request, status))
@@ -395,6 +420,7 @@ class _Serving:
             token=turn.token,
             lease_ms=round(turn.due_in.total_seconds() * 1000),
             source=turn.source,
+            audience=None if turn.source is None else live_turn_path(session, turn.source).audience,
             messages=shown.messages,
             prompt_context=shown.context,
             history=HistoryPointer(session_id=session.id, before_seq=turn_messages[0].seq),

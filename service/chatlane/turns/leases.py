@@ -13,6 +13,7 @@ from chatlane.domain.turns.claims import claimable, place_messages
 from chatlane.domain.turns.lifecycle import (
     MAX_TURN_BYTES,
     MAX_TURN_MESSAGES,
+    TurnFailed,
     UnavailableAgent,
     expire_lease,
     fail_turn,
@@ -27,6 +28,7 @@ from chatlane.observability.logs import get_logger
 from chatlane.store import agent_pauses, pending_messages, turns
 from chatlane.store.conversations import sessions, timed_resets
 from chatlane.store.history import edits
+from chatlane_schemas.live_turns import TurnFailure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -177,7 +179,8 @@ class Deadlines:
             turn.attempt = turn.unbegun = 1
             await pending_messages.take(connection, [place_messages(turn, session, taken)])
         error, text = "the agent was unavailable for too long", notices.text(NoticeId.TURN_FAILED)
-        fail_turn(turn, session, error, text, has_waiting=has_waiting, effects=effects)
+        failed = TurnFailed(TurnFailure.UNAVAILABLE, error, text)
+        fail_turn(turn, session, failed, has_waiting=has_waiting, effects=effects)
 
     def _declared(self, name: str) -> Agent:
         return self.catalog.agents.get(name) or Agent(name, max_attempts=1)

@@ -77,6 +77,7 @@ _UNKNOWN: Final = {
     "chat": CHAT,
     "agent": "other",
     "session": SESSION,
+    "audience": "shared",
     "turn": SESSION,
     "slot": "0",
     "principal": "somebody-else",
@@ -542,7 +543,10 @@ def _may_be_heard(subject: str, account: str, may: Permissions) -> bool:
     Replies to it are said there, and the server tells of requests to JetStream.
     """
     if account != ENVIRONMENT:
-        return False
+        # Users talk about live turns to each other, as far as both may.
+        other = allowed(account.removeprefix(f"{ENVIRONMENT}/"))
+        common = other.imported_from(may)
+        return any(subject_matches(pattern, subject) for pattern in common)
     if subject.startswith(("_R_.", "$JS.EVENT.")):
         return True
     # A message on its way to a reply subject is heard there under the subject it is stored under.

@@ -166,6 +166,7 @@ def _chosen(user: str) -> dict[Part, tuple[Part, ...]]:
         ("slot",): tuple((str(slot),) for slot in SLOTS),
         ("platform", "account"): ACCOUNTS,
         ("agent",): (("main",), ("notes",), ("other",)),
+        ("audience",): (("person",), ("shared",)),
         ("principal",): ((user,), ("somebody-else",)),
     }
 

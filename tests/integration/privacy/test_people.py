@@ -54,7 +54,7 @@ from tests.support.people_world import (
     Step,
     World,
 )
-from tests.support.worlds.kernel import DAY, Fields, Kernel, Placed, catalog, event
+from tests.support.worlds.kernel import DAY, SESSION_EVENTS, Fields, Kernel, Placed, catalog, event
 
 pytestmark = pytest.mark.integration
 
@@ -945,7 +945,7 @@ class Walk:
 
     def _check_events(self) -> None:
         """Check that events of sessions hold no words, and name nobody but who began the session."""
-        events = self.service.kernel.relay.bodies("EVENTS")
+        events = self.service.kernel.relay.bodies("EVENTS", SESSION_EVENTS)
         for one in events[self._events :]:
             named = json.dumps(one)
             assert words([named]) == set()

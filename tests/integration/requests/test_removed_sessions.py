@@ -28,7 +28,7 @@ from tests.integration.requests.test_session_changes import (
 )
 from tests.integration.requests.test_session_creation import created
 from tests.integration.requests.test_switched_sessions import six_rows
-from tests.support.worlds.kernel import DAY, SLOTS, Kernel, event
+from tests.support.worlds.kernel import DAY, SESSION_EVENTS, SLOTS, Kernel, event
 
 pytestmark = pytest.mark.integration
 
@@ -88,7 +88,7 @@ async def test_a_removed_session_is_gone_with_all_that_was_said(
     for table in named - KEPT:
         left = f"SELECT count(*) FROM {table} WHERE session_id = $1"  # noqa: S608 - of the schema
         assert await kernel.value(left, session) == 0, table
-    reasons = [one.get("reason") for one in kernel.relay.bodies("EVENTS")]
+    reasons = [one.get("reason") for one in kernel.relay.bodies("EVENTS", SESSION_EVENTS)]
     assert reasons.count("removed") == 1
     assert await caller.refused("remove", session) is ApiErrorCode.NOT_FOUND
 

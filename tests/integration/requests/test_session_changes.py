@@ -24,7 +24,7 @@ from chatlane_schemas.codec import decode
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.sessions import ApiErrorCode, ApiReply, SessionReply, SessionView
 from tests.integration.turns.test_resets import KernelWith
-from tests.support.worlds.kernel import DAY, SLOTS, Fields, Kernel, catalog, event
+from tests.support.worlds.kernel import DAY, SESSION_EVENTS, SLOTS, Fields, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 
@@ -236,9 +236,9 @@ async def test_an_ended_session_is_followed_by_another_one(kernel: Kernel, calle
     assert (ended.end_reason, ended.ended_at is None) == ("requested", False)
     assert again == ended
     assert placed.session != session
-    assert [one["reason"] for one in kernel.relay.bodies("EVENTS") if "reason" in one] == [
-        "requested"
-    ]
+    assert [
+        one["reason"] for one in kernel.relay.bodies("EVENTS", SESSION_EVENTS) if "reason" in one
+    ] == ["requested"]
 
 
 async def test_what_waits_in_an_ended_session_is_answered_there(
@@ -310,7 +310,7 @@ async def test_a_reset_opens_the_next_session_of_the_lane(kernel: Kernel, caller
     assert after.session == following.id
     assert claimed.reset_reason == "requested"
     assert await caller.refused("reset", placed.session) is ApiErrorCode.STALE
-    started = kernel.relay.bodies("EVENTS")[-1]
+    started = kernel.relay.bodies("EVENTS", SESSION_EVENTS)[-1]
     assert (started["reason"], started["previous_session_id"]) == (
         "requested",
         str(placed.session),
@@ -325,7 +325,9 @@ async def test_a_session_that_was_ended_can_be_reset(kernel: Kernel, caller: Cal
 
     peeked = await caller.reads.find_by_key(placed.key)
     assert peeked == following
-    reasons = [one["reason"] for one in kernel.relay.bodies("EVENTS") if "reason" in one]
+    reasons = [
+        one["reason"] for one in kernel.relay.bodies("EVENTS", SESSION_EVENTS) if "reason" in one
+    ]
     assert reasons == ["requested", "requested"]
 
 

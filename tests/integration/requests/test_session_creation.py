@@ -23,7 +23,7 @@ from tests.integration.requests.test_session_changes import (
 )
 from tests.integration.requests.test_switched_sessions import compacted
 from tests.integration.turns.test_resets import KernelWith
-from tests.support.worlds.kernel import DAY, Kernel, catalog, event
+from tests.support.worlds.kernel import DAY, SESSION_EVENTS, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 
@@ -71,7 +71,7 @@ async def test_a_session_without_a_lane_is_spoken_in_by_its_id(
     assert answer["target"]["account"] == "web"
     assert answer["target"]["chat"]["id"] == str(session.id)
     assert await kernel.value("SELECT count(*) FROM lanes") == 0
-    started = kernel.relay.bodies("EVENTS")[0]
+    started = kernel.relay.bodies("EVENTS", SESSION_EVENTS)[0]
     assert started["session_id"] == str(session.id)
     assert "previous_session_id" not in started
 

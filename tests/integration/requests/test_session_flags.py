@@ -27,7 +27,7 @@ from tests.integration.requests.test_session_changes import (
     spoiled,
 )
 from tests.integration.turns.test_resets import KernelWith
-from tests.support.worlds.kernel import DAY, Fields, Kernel, at, catalog, event
+from tests.support.worlds.kernel import DAY, SESSION_EVENTS, Fields, Kernel, at, catalog, event
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +49,7 @@ def from_now(**span: float) -> datetime:
 async def reasons(kernel: Kernel) -> list[str]:
     return [
         one["reason"]
-        for one in await kernel.published("EVENTS")
+        for one in await kernel.published("EVENTS", f"{SESSION_EVENTS}%")
         if "reason" in one and "previous_session_id" not in one
     ]
 

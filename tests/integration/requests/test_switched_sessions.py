@@ -22,7 +22,7 @@ from tests.integration.requests.test_session_changes import (
     request,
 )
 from tests.integration.turns.test_resets import KernelWith
-from tests.support.worlds.kernel import DAY, Kernel, catalog, event
+from tests.support.worlds.kernel import DAY, SESSION_EVENTS, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 
@@ -80,7 +80,9 @@ async def test_a_chat_goes_back_to_an_old_session(kernel: Kernel, caller: Caller
     assert left.end_reason is EndReason.SWITCHED
     again = await switched(caller, second, first)
     assert (again.id, again.ended_at) == (second, None)
-    reasons = [one["reason"] for one in kernel.relay.bodies("EVENTS") if "reason" in one]
+    reasons = [
+        one["reason"] for one in kernel.relay.bodies("EVENTS", SESSION_EVENTS) if "reason" in one
+    ]
     assert reasons.count("switched") == 2
 
 

@@ -15,6 +15,7 @@ from chatlane_schemas.session_api.sessions import ApiErrorCode
 from chatlane_schemas.session_api.transcripts import TranscriptChanged
 from tests.support.worlds.kernel import (
     DAY,
+    SESSION_EVENTS,
     Fields,
     Kernel,
     at,
@@ -267,7 +268,10 @@ async def test_a_conversation_goes_on_behind_its_summary(kernel: Kernel, caller:
     assert tuple(old.values()) == ("compression", None, None, None, "/srv", "m", new["owner"], 4)
     assert tuple(new.values())[:6] == (None, parent, "compression", "plan", "/srv", "m")
     assert (new["owner"], new["rows"]) == ("telegram:bot:701", 5)
-    told = [(one["session_id"], one.get("reason")) for one in await kernel.published("EVENTS")]
+    told = [
+        (one["session_id"], one.get("reason"))
+        for one in await kernel.published("EVENTS", f"{SESSION_EVENTS}%")
+    ]
     assert told == [(str(parent), None), (str(parent), "compression"), (str(child), None)]
 
 

@@ -11,7 +11,16 @@ import pytest
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
 from chatlane_schemas.turns import TurnTake
-from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
+from tests.support.worlds.kernel import (
+    SESSION_EVENTS,
+    Fields,
+    Kernel,
+    Placed,
+    at,
+    catalog,
+    event,
+    texts,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -104,7 +113,10 @@ async def test_the_first_message_after_the_hour_resets_and_only_that_one(
         ("idle", "daily"),
         ("daily", None),
     ]
-    events = [(one.get("reason"), "source" in one) for one in await kernel.published("EVENTS")]
+    events = [
+        (one.get("reason"), "source" in one)
+        for one in await kernel.published("EVENTS", f"{SESSION_EVENTS}%")
+    ]
     assert events == [
         (None, True),
         ("idle", False),
@@ -144,7 +156,9 @@ async def test_the_message_that_resets_is_the_first_of_the_new_session(
     third = await kernel.say(event(**ANN, mid="3", text="more"), at("20:01"))
     claimed = await kernel.run_turn(third.session)
     assert (claimed.session_is_new, claimed.reset_reason) == (False, None)
-    started = [one for one in await kernel.published("EVENTS") if "source" in one]
+    started = [
+        one for one in await kernel.published("EVENTS", f"{SESSION_EVENTS}%") if "source" in one
+    ]
     assert started[1]["previous_session_id"] == str(first.session)
 
 

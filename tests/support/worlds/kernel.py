@@ -165,9 +165,21 @@ class RecordingRelay:
         yield writer
         self.rows += writer.rows
 
-    def bodies(self, stream: str) -> list[dict[str, Any]]:
-        """Return the bodies this kernel published on a stream, in order."""
-        return [json.loads(row.payload) for row in self.rows if row.stream == stream]
+    def bodies(self, stream: str, subject: str = "") -> list[dict[str, Any]]:
+        """Return the bodies this kernel published on a stream, in order.
+
+        Args:
+            stream: Where they are stored.
+            subject: Only those whose subject begins with this.
+        """
+        return [
+            json.loads(row.payload)
+            for row in self.rows
+            if row.stream == stream and row.subject.startswith(subject)
+        ]
+
+
+SESSION_EVENTS: Final = "chat.v1.event.session."
 
 
 class CountingMetrics(Metrics):

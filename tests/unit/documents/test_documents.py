@@ -26,6 +26,7 @@ from chatlane.postgres.grants import Roles
 from chatlane_schemas import Chat, InboundEvent, Sender, decode
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.channels import CHANNELS, Channel
+from chatlane_schemas.topology.subjects import LiveTurnPath
 from tests.support.declared_metrics import METRICS
 
 if TYPE_CHECKING:
@@ -368,12 +369,18 @@ def test_what_is_said_by_hand_keeps_the_contract(said_by_hand: list[list[str]]) 
         ("req", "ClaimRequest"),
         ("req", "RenewRequest"),
         ("pub", "ResultMessage"),
+        ("pub", "TurnFollow"),
     ]
 
 
 def test_what_is_watched_by_hand_is_what_the_service_says(said_by_hand: list[list[str]]) -> None:
     watched = [words[1] for words in said_by_hand if words[0] == "sub"]
-    assert ["chat.v1.routed.notes.*.*", subjects.outbound_filter("terminal", "local")] == watched
+    turns = LiveTurnPath("terminal", "local")
+    assert watched == [
+        "chat.v1.routed.notes.*.*",
+        subjects.outbound_filter("terminal", "local"),
+        *map(turns.of, (subjects.TURN_EVENT, subjects.PIECE, subjects.RECAP)),
+    ]
 
 
 # Metrics and settings.

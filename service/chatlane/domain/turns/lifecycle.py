@@ -34,8 +34,10 @@ from chatlane.domain.sessions.session_flags import (
 )
 from chatlane.domain.states import Session, Turn
 from chatlane.domain.turns.claims import go_on
+from chatlane.domain.turns.turn_events import note_ended, note_waiting
 from chatlane_schemas.codec import encode
 from chatlane_schemas.dead import DeadReason, Stage
+from chatlane_schemas.live_turns import TurnFailure, TurnOutcome, WaitReason
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import HandBack, Outcome, Part, Role
 from chatlane_schemas.session_api.transcripts import Unanswered
@@ -44,6 +46,7 @@ from chatlane_schemas.topology.subjects import turn as turn_subject
 from chatlane_schemas.turns import CancelReason, TurnControl
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
@@ -203,7 +206,7 @@ def expire_lease(
         return
     if not turn.is_begun:
         turn.unbegun += 1
-        repeat_notice(turn, effects)
+        _wait_after_loss(turn, session, effects)
         return
     turn.interruptions += 1
     count_interruption(session)
@@ -211,12 +214,19 @@ def expire_lease(
         suspend_session(session, time_of(turn.id))
         error = "interrupted again and again; the session is suspended"
         text = notices.text(NoticeId.TURN_STUCK)
-        fail_turn(turn, session, error, text, has_waiting=has_waiting, effects=effects)
+        failure = TurnFailed(TurnFailure.SUSPENDED, error, text)
+        fail_turn(turn, session, failure, has_waiting=has_waiting, effects=effects)
     elif turn.tries >= max_attempts:
         text = notices.text(NoticeId.TURN_FAILED)
-        fail_turn(turn, session, "lease expired", text, has_waiting=has_waiting, effects=effects)
+        failure = TurnFailed(TurnFailure.LOST, "lease expired", text)
+        fail_turn(turn, session, failure, has_waiting=has_waiting, effects=effects)
     else:
-        repeat_notice(turn, effects)
+        _wait_after_loss(turn, session, effects)
+
+
+def _wait_after_loss(turn: Turn, session: Session, effects: Effects) -> None:
+    note_waiting(turn, session, time_of(turn.id), WaitReason.LOST, effects)
+    repeat_notice(turn, effects)
 
 
 def settle(
@@ -296,11 +306,12 @@ def _end(
             effects=effects,
         )
     elif result.retry and turn.tries < agent.max_attempts:
-        _retry_later(turn, result, effects, agent.retry_pause)
+        _retry_later(turn, session, arrived, effects, agent.retry_pause)
     else:
         _note_steps(arrived, session, turn, effects)
-        error, text = result.error or "failed", notices.text(NoticeId.TURN_FAILED)
-        fail_turn(turn, session, error, text, has_waiting=has_waiting, effects=effects)
+        text = notices.text(NoticeId.TURN_FAILED)
+        failed = TurnFailed(TurnFailure.ERROR, result.error or "failed", text, result.usage)
+        fail_turn(turn, session, failed, has_waiting=has_waiting, effects=effects)
 
 
 def _note_steps(arrived: ArrivedResult, session: Session, turn: Turn, effects: Effects) -> None:
@@ -338,6 +349,7 @@ def _hand_back(
     turn.error = result.error
     if result.hand_back is HandBack.STOPPING:
         effects.count((CountName.TURNS_HANDED_BACK, turn.agent, HandBack.STOPPING))
+        note_waiting(turn, session, arrived.stored_at, WaitReason.HANDED_BACK, effects)
         repeat_notice(turn, effects)
         return
     effects.count((CountName.TURNS_HANDED_BACK, turn.agent, HandBack.UNAVAILABLE))
@@ -351,7 +363,8 @@ def _hand_back(
         turn, session, waiting, arrived.stored_at, notices=notices, effects=effects
     ):
         error, text = "the agent was unavailable for too long", notices.text(NoticeId.TURN_FAILED)
-        fail_turn(turn, session, error, text, has_waiting=has_waiting, effects=effects)
+        failed = TurnFailed(TurnFailure.UNAVAILABLE, error, text)
+        fail_turn(turn, session, failed, has_waiting=has_waiting, effects=effects)
 
 
 class UnavailableAgent(NamedTuple):
@@ -386,6 +399,7 @@ def wait_for_agent(
     turn.due_in = wait
     effects.changed_turns.append(turn)
     effects.due_within(wait)
+    note_waiting(turn, session, at, WaitReason.UNAVAILABLE, effects, until=at + wait)
     if not turn.wait_told and waited + wait >= _TOLD_FROM and unavailable.target is not None:
         turn.wait_told = True
         notice_id = derived_id(time_of(turn.id), turn.id.bytes, "unavailable notice")
@@ -421,7 +435,10 @@ def recall_claim(turn: Turn, result: ResultMessage) -> None:
     turn.is_begun = True
 
 
-def _retry_later(turn: Turn, result: ResultMessage, effects: Effects, pause: timedelta) -> None:
+def _retry_later(
+    turn: Turn, session: Session, arrived: ArrivedResult, effects: Effects, pause: timedelta
+) -> None:
+    result = arrived.result
     turn.state = "ready"
     turn.token = None
     turn.claim_id = None
@@ -429,6 +446,8 @@ def _retry_later(turn: Turn, result: ResultMessage, effects: Effects, pause: tim
     turn.waits_since = None
     turn.due_in = pause * turn.tries
     effects.changed_turns.append(turn)
+    at = arrived.stored_at
+    note_waiting(turn, session, at, WaitReason.ERROR, effects, until=at + turn.due_in)
     effects.count((CountName.TURNS_RETRIED, turn.agent))
 
 
@@ -453,10 +472,23 @@ def _finish(
         effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(turn.cancel)))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     # After the end of its session the chat has moved on and expects no answer.
-    is_said = turn.cancel is not CancelReason.SESSION_ENDED
-    for number, part in enumerate(result.parts if is_said else ()):
-        answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer", number)
-        speaking.say(part, answer_id, effects, number)
+    parts = () if turn.cancel is CancelReason.SESSION_ENDED else result.parts
+    answer_ids = [
+        derived_id(arrived.stored_at, result.id.encode(), "answer", number)
+        for number in range(len(parts))
+    ]
+    for number, part in enumerate(parts):
+        draft = None if number else turn.draft
+        speaking.say(part, answer_ids[number], effects, number, draft)
+    note_ended(
+        turn,
+        session,
+        arrived.stored_at,
+        TurnOutcome(outcome or Outcome.OK) if turn.cancel is None else TurnOutcome.CANCELLED,
+        effects,
+        usage=result.usage,
+        outbound_ids=answer_ids,
+    )
     effects.count((CountName.TURNS_FINISHED, turn.agent, outcome or ""))
     _free(
         session,
@@ -467,21 +499,30 @@ def _finish(
     )
 
 
+class TurnFailed(NamedTuple):
+    """Why a turn failed for good.
+
+    Attributes:
+        error: Reason for operators.
+        notice: Text for the chat.
+        usage: Counts that the last result reported.
+    """
+
+    failure: TurnFailure
+    error: str
+    notice: str
+    usage: Mapping[str, int] | None = None
+
+
 def fail_turn(
-    turn: Turn,
-    session: Session,
-    error: str,
-    notice: str,
-    *,
-    has_waiting: bool,
-    effects: Effects,
+    turn: Turn, session: Session, failed: TurnFailed, *, has_waiting: bool, effects: Effects
 ) -> None:
     """Fail a turn: record a dead letter, send the notice to the chat, and free the session."""
     at = time_of(turn.id)
     effects.unanswered.append(UnansweredTurn(turn.id, Unanswered.FAILED))
     turn.state = "failed"
     turn.outcome = Outcome.FAILED
-    turn.error = error
+    turn.error = failed.error
     effects.changed_turns.append(turn)
     pointer = {"turn_id": turn.id, "session_id": session.id, "attempts": turn.tries}
     add_dead_letter(
@@ -497,7 +538,18 @@ def fail_turn(
     )
     notice_id = derived_id(at, turn.id.bytes, "failure notice")
     speaking = Speaking(session, turn.agent, turn.source, at, turn.id, OutboundKind.NOTICE)
-    speaking.say(Part(text=notice), notice_id, effects)
+    speaking.say(Part(text=failed.notice), notice_id, effects, draft=turn.draft)
+    note_ended(
+        turn,
+        session,
+        at,
+        TurnOutcome.FAILED,
+        effects,
+        failure=failed.failure,
+        notice=failed.notice,
+        usage=failed.usage,
+        outbound_ids=[notice_id],
+    )
     effects.count((CountName.TURNS_FINISHED, turn.agent, Outcome.FAILED))
     _free(session, at, turn.id.bytes, has_waiting=has_waiting, effects=effects)
 
@@ -521,6 +573,7 @@ def void_turn(
         effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(reason)))
     turn.state = "void"
     effects.changed_turns.append(turn)
+    note_ended(turn, session, time_of(turn.id), TurnOutcome.CANCELLED, effects)
     _free(session, time_of(turn.id), turn.id.bytes, has_waiting=has_waiting, effects=effects)
 
 

@@ -92,7 +92,7 @@ class TranscriptReads:
 
     _ROWS: Final[LiteralString] = """
         -- transcripts.rows: the newest rows below a place, as many as fit a budget
-        SELECT seq, role, content, details, author, platform_message_id, turn_id, created_at,
+        SELECT seq, role, content, details, author, platform_message_id, id, turn_id, created_at,
                state, unanswered, source, found,
                (SELECT session_key FROM sessions WHERE id = $1) AS session_key,
                (SELECT agent FROM sessions WHERE id = $1) AS agent
@@ -103,7 +103,7 @@ class TranscriptReads:
                    row_number() OVER (ORDER BY seq DESC) AS place,
                    count(*) OVER () AS found
             FROM (
-                SELECT seq, role, content, details, author, platform_message_id, turn_id,
+                SELECT seq, role, content, details, author, platform_message_id, id, turn_id,
                        created_at, state, unanswered, source
                 FROM messages
                 WHERE session_id = $1 AND seq < $2
@@ -200,6 +200,7 @@ def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry | 
             "author": row["author"],
             "sender_prefix": sender_prefix,
             "platform_message_id": row["platform_message_id"],
+            "message_id": row["id"],
             "turn_id": row["turn_id"],
             "tool_calls": details.get("tool_calls"),
             "tool_call_id": details.get("tool_call_id"),

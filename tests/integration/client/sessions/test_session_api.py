@@ -169,7 +169,7 @@ async def test_a_session_is_opened_and_spoken_in_without_a_chat(client: Client) 
     said_in = await api.submit(created.id, "hello")
 
     assert (again, created.cwd, created.origin) == (created, "/srv", "acp")
-    assert (said_in.id, said_in.is_busy) == (created.id, True)
+    assert (said_in.session.id, said_in.session.is_busy) == (created.id, True)
     with pytest.raises(SessionNotFoundError):
         await acting_for(client, "2").submit(created.id, "hello")
 

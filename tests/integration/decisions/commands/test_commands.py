@@ -10,7 +10,16 @@ from chatlane.domain.catalog import Agent
 from chatlane.domain.commands.command_words import CommandName, CommandRules
 from chatlane.domain.policy import ResetPolicy
 from tests.integration.turns.test_resets import KernelWith
-from tests.support.worlds.kernel import DAY, Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import (
+    DAY,
+    SESSION_EVENTS,
+    Fields,
+    Kernel,
+    at,
+    catalog,
+    event,
+    texts,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -92,7 +101,7 @@ async def test_new_ends_the_session_once_and_the_next_message_is_the_first(kerne
     await kernel.say(event(**ANN, mid="2", text="/new"), at("09:01"))
     two = await kernel.say(event(**ANN, mid="3", text="b"), at("09:02"))
 
-    _, ended, started = await kernel.published("EVENTS")
+    _, ended, started = await kernel.published("EVENTS", f"{SESSION_EVENTS}%")
     assert (ended["session_id"], ended["reason"]) == (str(one.session), "requested")
     assert (started["session_id"], started["reason"]) == (str(two.session), "requested")
     assert started["previous_session_id"] == str(one.session)
@@ -145,7 +154,7 @@ async def test_where_nobody_has_talked_a_command_opens_nothing(
 async def test_new_where_nobody_has_talked_is_a_first_contact(kernel: Kernel) -> None:
     await kernel.say(event(**ANN, mid="1", text="/new plan"))
     two = await kernel.say(event(**ANN, mid="2", text="a"))
-    (started,) = await kernel.published("EVENTS")
+    (started,) = await kernel.published("EVENTS", f"{SESSION_EVENTS}%")
     assert started["session_id"] == str(two.session)
     assert "reason" not in started
     assert await kernel.value("SELECT title FROM sessions") == "plan"

@@ -14,7 +14,16 @@ from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
 from chatlane.store.addressing import aliases
 from tests.support.eventually import eventually
-from tests.support.worlds.kernel import SLOTS, Fields, Kernel, at, catalog, event, texts
+from tests.support.worlds.kernel import (
+    SESSION_EVENTS,
+    SLOTS,
+    Fields,
+    Kernel,
+    at,
+    catalog,
+    event,
+    texts,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -365,7 +374,11 @@ async def test_a_link_learnt_late_merges_the_newer_conversation(kernel: Kernel) 
     assert tuple(ended) == ("merged", older.session, "merged", None)
     (noted,) = await kernel.fetch("SELECT action, session_id FROM audit")
     assert tuple(noted) == ("session_merged", newer.session)
-    (told,) = [one for one in await kernel.published("EVENTS") if one.get("reason") == "merged"]
+    (told,) = [
+        one
+        for one in await kernel.published("EVENTS", f"{SESSION_EVENTS}%")
+        if one.get("reason") == "merged"
+    ]
     assert told["session_id"] == str(newer.session)
 
     claims = [texts(claimed) for claimed in await kernel.run_all(at("09:04"))]

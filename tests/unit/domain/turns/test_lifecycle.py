@@ -16,6 +16,7 @@ from chatlane.domain.turns.claims import WaitingHead, claimable
 from chatlane.domain.turns.lifecycle import (
     ArrivedResult,
     Question,
+    TurnFailed,
     answer_stream,
     expire_lease,
     fail_turn,
@@ -25,6 +26,7 @@ from chatlane.domain.turns.lifecycle import (
     void_turn,
 )
 from chatlane_schemas.codec import decode
+from chatlane_schemas.live_turns import TurnFailure
 from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import Outcome, Part, ResultMessage, TranscriptRow
 from chatlane_schemas.source import Source
@@ -255,7 +257,8 @@ def test_a_failure_worth_repeating_pauses_the_turn(attempt: int) -> None:
     effects = settled(result, session, turn)
     assert (turn.state, turn.token, turn.due_in) == ("ready", None, timedelta(seconds=5 * attempt))
     assert session.active_turn == turn.id
-    assert not effects.publications
+    assert not outbound(effects)
+    assert not notices(effects)
     # It gave the turn up itself: whatever else it says about this attempt comes too late.
     assert len(settled(arrived(id="r2", attempt=attempt), session, turn).late) == 1
 
@@ -290,8 +293,9 @@ def test_leases_end_in_another_attempt_until_the_last() -> None:
 def test_a_turn_that_was_never_claimed_fails_without_a_word_to_anybody() -> None:
     session, effects = busy_session(), Effects()
     turn = Turn(TURN_ID, SESSION_ID, "main", "ready")
-    fail_turn(turn, session, "gone", "Sorry.", has_waiting=False, effects=effects)
-    assert not outbound(effects)
+    failure = TurnFailed(TurnFailure.LOST, "gone", "Sorry.")
+    fail_turn(turn, session, failure, has_waiting=False, effects=effects)
+    assert [row.stream for row in effects.publications] == ["DEAD"]
     assert session.next_out_seq == 1
 
 

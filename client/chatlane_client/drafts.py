@@ -1,0 +1,229 @@
+"""Show answers in their chats while they are written, and let the stored answer take their place."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final, Protocol
+from uuid import UUID
+
+from chatlane_client.transport.retry import cancel_until_ended
+from chatlane_client.turn_reader import TurnUpdate
+from chatlane_schemas.live_turns import (
+    PieceKind,
+    TurnEnded,
+    TurnPiece,
+    TurnRecap,
+    TurnStarted,
+    TurnWaiting,
+)
+from chatlane_schemas.source import Source
+
+_log = logging.getLogger("chatlane_client")
+
+DRAFT_INTERVAL: Final = timedelta(seconds=1)
+_MAX_TURNS: Final = 10_000
+
+
+class DraftPlatform(Protocol):
+    """The calls of a platform that a draft needs."""
+
+    async def send(self, target: Source, text: str) -> str:
+        """Send a message and return the platform's id of it."""
+
+    async def edit(self, target: Source, message_id: str, text: str) -> None:
+        """Replace the text of a message."""
+
+    async def delete(self, target: Source, message_id: str) -> None:
+        """Delete a message."""
+
+
+class Draft:
+    """The answer of one turn as its chat sees it so far.
+
+    The first text sends a message, later texts edit it, no more often than the interval allows. If
+    the outcome of the first call is unknown, the draft ends: a second call could send it twice.
+
+    Args:
+        report: Called with the platform's id once the message is sent, and before it is edited. Then
+            the stored answer names it, also for another process.
+        message_id: The message that shows what an earlier attempt had written.
+    """
+
+    def __init__(
+        self,
+        platform: DraftPlatform,
+        target: Source,
+        report: Callable[[str], Awaitable[None]],
+        *,
+        interval: timedelta = DRAFT_INTERVAL,
+        message_id: str | None = None,
+    ) -> None:
+        self._platform = platform
+        self._target = target
+        self._report = report
+        self._interval = interval.total_seconds()
+        self._text = ""
+        self._has_news = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._showing: asyncio.Task[None] | None = None
+        self.message_id = message_id
+
+    def show(self, text: str) -> None:
+        """Show this text instead of the text before."""
+        if self._closed.is_set() or not text.strip():
+            return
+        self._text = text
+        self._has_news.set()
+        if self._showing is None:
+            self._showing = asyncio.create_task(self._show())
+
+    async def finish(self) -> str | None:
+        """End the draft, and return the message that the stored answer is to replace, if any.
+
+        Waits for a call in progress, so that no edit comes after the answer.
+        """
+        self._closed.set()
+        self._has_news.set()
+        if self._showing is not None:
+            await asyncio.wait([self._showing])
+        return self.message_id
+
+    async def cancel(self) -> None:
+        """End the draft and delete its message: there is no answer."""
+        message_id = await self.finish()
+        self.message_id = None
+        if message_id is not None:
+            try:
+                await self._platform.delete(self._target, message_id)
+            except Exception:  # noqa: BLE001 - a draft must not end the adapter
+                _log.exception("draft_not_deleted")
+
+    async def _show(self) -> None:
+        """Send the newest text until the draft ends."""
+        while not self._closed.is_set():
+            self._has_news.clear()
+            try:
+                if self.message_id is None:
+                    self.message_id = await self._platform.send(self._target, self._text)
+                    await self._report(self.message_id)
+                else:
+                    await self._platform.edit(self._target, self.message_id, self._text)
+            except Exception as exc:  # noqa: BLE001 - a draft must not end the adapter
+                # Without the error text, which may quote the message.
+                _log.warning("draft_not_shown", extra={"error": type(exc).__name__})
+                if self.message_id is None:
+                    return
+            await self._pause()
+            await self._has_news.wait()
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._interval):
+                await self._closed.wait()
+
+
+class Drafts:
+    """The drafts of all running turns of an account.
+
+    Args:
+        report: Called with a turn and the platform's id of its draft; returns once that is stored.
+    """
+
+    def __init__(
+        self,
+        platform: DraftPlatform,
+        report: Callable[[UUID, Source, str], Awaitable[None]],
+        *,
+        interval: timedelta = DRAFT_INTERVAL,
+    ) -> None:
+        self._platform = platform
+        self._report = report
+        self._interval = interval
+        self._drafts: dict[UUID, Draft] = {}
+        self._texts: dict[UUID, str] = {}
+        # Messages of ended drafts. Late pieces of these turns must not begin another draft.
+        self._finished: dict[UUID, str | None] = {}
+        # Ended turns with a draft whose answer or notice is not delivered yet.
+        self._over: set[UUID] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def update(self, update: TurnUpdate) -> None:
+        """Take in what happens in a turn."""
+        turn_id = update.turn_id
+        if turn_id in self._finished:
+            return
+        match update:
+            case TurnStarted():
+                self._begin(update)
+            case TurnPiece():
+                if update.piece.kind is PieceKind.TEXT and turn_id in self._drafts:
+                    self._texts[turn_id] += update.piece.text or ""
+                    self._drafts[turn_id].show(self._texts[turn_id])
+            case TurnRecap():
+                if turn_id in self._drafts:
+                    texts = [it.text or "" for it in update.pieces if it.kind is PieceKind.TEXT]
+                    self._texts[turn_id] = "".join(texts)
+                    self._drafts[turn_id].show(self._texts[turn_id])
+            case TurnEnded():
+                self._end(update)
+            case TurnWaiting():
+                pass
+
+    def _begin(self, started: TurnStarted) -> None:
+        turn_id = started.turn_id
+        self._texts[turn_id] = ""
+        if turn_id not in self._drafts:
+            self._drafts[turn_id] = Draft(
+                self._platform,
+                started.source,
+                lambda message_id: self._report(turn_id, started.source, message_id),
+                interval=self._interval,
+                message_id=started.draft,
+            )
+        while len(self._drafts) > _MAX_TURNS:
+            self._forget(next(iter(self._drafts)), None)
+
+    def _end(self, ended: TurnEnded) -> None:
+        draft = self._drafts.get(ended.turn_id)
+        if draft is None:
+            return
+        self._over.add(ended.turn_id)
+        # The answer replaces the draft when it is delivered.
+        end = draft.finish() if ended.outbound_ids else self._cancel(ended.turn_id, draft)
+        task = asyncio.create_task(_ended(end))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _cancel(self, turn_id: UUID, draft: Draft) -> None:
+        self._forget(turn_id, None)
+        await draft.cancel()
+
+    def has_ended(self, turn_id: UUID) -> bool:
+        """Return whether a turn is over, as far as its events have come."""
+        return turn_id in self._over
+
+    async def finish(self, turn_id: UUID) -> str | None:
+        """End the draft of a turn, and return the message that the answer is to replace, if any."""
+        draft = self._drafts.get(turn_id)
+        message_id = self._finished.get(turn_id) if draft is None else await draft.finish()
+        self._forget(turn_id, message_id)
+        return message_id
+
+    def _forget(self, turn_id: UUID, message_id: str | None) -> None:
+        self._drafts.pop(turn_id, None)
+        self._texts.pop(turn_id, None)
+        self._over.discard(turn_id)
+        self._finished[turn_id] = message_id
+        while len(self._finished) > _MAX_TURNS:
+            del self._finished[next(iter(self._finished))]
+
+    async def close(self) -> None:
+        """End all drafts; their messages stay for the process that delivers the answers."""
+        await cancel_until_ended(*self._ending)
+        await asyncio.gather(*(draft.finish() for draft in self._drafts.values()))
+
+
+async def _ended(end: Awaitable[object]) -> None:
+    await end

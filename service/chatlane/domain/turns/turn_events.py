@@ -1,0 +1,110 @@
+"""Build the events about a turn, on subjects that name the account whose chat is answered.
+
+The bodies are written without their models, as in `fast_json`: every turn has these events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from chatlane.domain.effects import Publication
+from chatlane_schemas.envelope import VERSION
+from chatlane_schemas.topology import subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.states import Session, Turn
+    from chatlane_schemas.live_turns import TurnFailure, TurnOutcome, WaitReason
+    from chatlane_schemas.source import Source
+
+
+def live_turn_path(session: Session, source: Source) -> subjects.LiveTurnPath:
+    """Return the part of a subject that tells whose turn it is.
+
+    A turn belongs to the account that its answer goes to. A session without an owner is shared.
+    """
+    audience: subjects.Audience = "shared" if session.owner is None else "person"
+    return subjects.LiveTurnPath(source.platform, source.account, audience, session.id)
+
+
+def turn_started(
+    turn: Turn, session: Session, at: datetime, message_ids: Iterable[UUID | None]
+) -> Publication | None:
+    """Return the event that a worker began the current attempt at a turn."""
+    if turn.source is None:
+        return None
+    fields: dict[str, object] = {"message_ids": [id_ for id_ in message_ids if id_ is not None]}
+    if turn.draft is not None:
+        fields["draft"] = turn.draft
+    event = _event("started", turn, session, at, fields)
+    source = turn.source.model_dump_json(exclude_none=True).encode()
+    return event and event._replace(payload=b'%b,"source":%b}' % (event.payload[:-1], source))
+
+
+def note_waiting(
+    turn: Turn,
+    session: Session,
+    at: datetime,
+    reason: WaitReason,
+    effects: Effects,
+    *,
+    until: datetime | None = None,
+) -> None:
+    """Publish that a turn waits for another attempt."""
+    fields: dict[str, object] = {"reason": reason}
+    if until is not None:
+        fields["until"] = until
+    event = _event("waiting", turn, session, at, fields)
+    if event is not None:
+        effects.publications.append(event)
+
+
+def note_ended(
+    turn: Turn,
+    session: Session,
+    at: datetime,
+    outcome: TurnOutcome,
+    effects: Effects,
+    *,
+    failure: TurnFailure | None = None,
+    notice: str | None = None,
+    usage: Mapping[str, int] | None = None,
+    outbound_ids: Sequence[UUID] = (),
+) -> None:
+    """Publish that a turn is over; a turn that no worker has claimed ends without an event."""
+    fields: dict[str, object] = {"outcome": outcome}
+    if failure is not None:
+        fields |= {"failure": failure, "notice": notice}
+    if usage:
+        fields["usage"] = usage
+    if outbound_ids:
+        fields["outbound_ids"] = outbound_ids
+    event = _event("ended", turn, session, at, fields)
+    if event is not None:
+        effects.publications.append(event)
+
+
+def _event(
+    verb: str, turn: Turn, session: Session, at: datetime, fields: Mapping[str, object]
+) -> Publication | None:
+    if turn.source is None:
+        return None
+    message_id = f"turn.{verb}:{turn.id}:{turn.attempt}"
+    body = {
+        "v": VERSION,
+        "id": message_id,
+        "at": at,
+        "turn_id": turn.id,
+        "session_id": session.id,
+        "agent": turn.agent,
+        "attempt": turn.attempt,
+        **fields,
+    }
+    subject = subjects.turn_event(verb, live_turn_path(session, turn.source))
+    return Publication(session.id, "EVENTS", subject, message_id, to_json(body))

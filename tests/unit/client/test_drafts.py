@@ -1,0 +1,248 @@
+"""Drafts: what a chat sees of an answer while it is written."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from chatlane_client.drafts import Draft, Drafts
+from chatlane_schemas import (
+    Chat,
+    LivePiece,
+    PieceKind,
+    Source,
+    TurnEnded,
+    TurnOutcome,
+    TurnPiece,
+    TurnRecap,
+    TurnStarted,
+)
+from tests.support.eventually import eventually
+
+TARGET = Source(platform="telegram", account="bot", chat=Chat(id="7"))
+SESSION_ID = UUID(int=1)
+TURN_ID = UUID(int=2)
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+class Platform:
+    """A chat, as its calls leave it.
+
+    Attributes:
+        calls: What was called, in order.
+        answers: Set while calls are answered.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.error: Exception | None = None
+
+    async def send(self, target: Source, text: str) -> str:
+        assert target == TARGET
+        await self._call("send", text)
+        return "m1"
+
+    async def edit(self, target: Source, message_id: str, text: str) -> None:
+        assert (target, message_id) == (TARGET, "m1")
+        await self._call("edit", text)
+
+    async def delete(self, target: Source, message_id: str) -> None:
+        assert (target, message_id) == (TARGET, "m1")
+        await self._call("delete", "")
+
+    async def _call(self, verb: str, text: str) -> None:
+        self.calls.append((verb, text))
+        await self.answers.wait()
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def platform() -> Platform:
+    return Platform()
+
+
+@pytest.fixture
+def reported() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def drafts(platform: Platform, reported: list[str]) -> Drafts:
+    async def report(turn_id: UUID, target: Source, message_id: str) -> None:
+        assert (turn_id, target) == (TURN_ID, TARGET)
+        reported.append(message_id)
+
+    return Drafts(platform, report, interval=timedelta(0))
+
+
+def event(**fields: object) -> dict[str, object]:
+    """Return the fields of an event about the turn."""
+    head = {"id": uuid4().hex, "at": NOW, "turn_id": TURN_ID, "session_id": SESSION_ID}
+    return {**head, "agent": "main", "attempt": 1, **fields}
+
+
+def started(**fields: object) -> TurnStarted:
+    return TurnStarted.model_validate(event(source=TARGET, **fields))
+
+
+def ended(outcome: TurnOutcome, *outbound_ids: str) -> TurnEnded:
+    return TurnEnded.model_validate(event(outcome=outcome, outbound_ids=outbound_ids))
+
+
+def piece(text: str, kind: PieceKind = PieceKind.TEXT, index: int = 0) -> TurnPiece:
+    shown = LivePiece(kind=kind, text=text)
+    return TurnPiece.model_validate(event(index=index, piece=shown))
+
+
+async def test_text_is_sent_once_then_edited_and_left_to_the_answer(
+    platform: Platform, drafts: Drafts, reported: list[str]
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("Once "))
+    await eventually(lambda: platform.calls == [("send", "Once ")])
+    drafts.update(piece("thinking", PieceKind.THOUGHT))
+    drafts.update(piece("upon "))
+    await eventually(lambda: len(platform.calls) == 2)
+    drafts.update(piece("a time"))
+    await eventually(lambda: len(platform.calls) == 3)
+
+    assert await drafts.finish(TURN_ID) == "m1"
+    assert platform.calls[1:] == [("edit", "Once upon "), ("edit", "Once upon a time")]
+    assert reported == ["m1"]
+    # A delivery that is tried again gets the same message.
+    assert await drafts.finish(TURN_ID) == "m1"
+
+
+async def test_edits_wait_for_each_other_and_skip_what_is_outdated(
+    platform: Platform, drafts: Drafts
+) -> None:
+    platform.answers.clear()
+    drafts.update(started())
+    drafts.update(piece("a"))
+    await eventually(lambda: bool(platform.calls))
+    for text in ("b", "c", "d"):
+        drafts.update(piece(text))
+    platform.answers.set()
+    await eventually(lambda: platform.calls[-1] == ("edit", "abcd"))
+    assert len(platform.calls) == 2
+
+
+async def test_an_interval_bounds_the_edits(platform: Platform) -> None:
+    async def report(_: str) -> None:
+        pass
+
+    draft = Draft(platform, TARGET, report, interval=timedelta(hours=1))
+    draft.show("a")
+    await eventually(lambda: bool(platform.calls))
+    draft.show("ab")
+    # Ends the pause at once, and edits nothing after it.
+    assert await draft.finish() == "m1"
+    assert platform.calls == [("send", "a")]
+
+
+async def test_the_answer_waits_for_a_call_in_progress(platform: Platform, drafts: Drafts) -> None:
+    platform.answers.clear()
+    drafts.update(started())
+    drafts.update(piece("slow"))
+    await eventually(lambda: bool(platform.calls))
+    finishing = asyncio.create_task(drafts.finish(TURN_ID))
+    platform.answers.set()
+    assert await finishing == "m1"
+
+
+async def test_pieces_after_the_answer_begin_no_other_draft(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started())
+    assert await drafts.finish(TURN_ID) is None
+    drafts.update(piece("late"))
+    drafts.update(started(attempt=2))
+    drafts.update(piece("later"))
+    await drafts.close()
+    assert platform.calls == []
+
+
+@pytest.mark.parametrize(
+    "outcome", [TurnOutcome.NO_REPLY, TurnOutcome.CANCELLED, TurnOutcome.FAILED]
+)
+async def test_a_turn_without_an_answer_takes_its_draft_away(
+    platform: Platform, drafts: Drafts, outcome: TurnOutcome
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("half"))
+    await eventually(lambda: bool(platform.calls))
+    drafts.update(ended(outcome))
+    await eventually(lambda: platform.calls[-1] == ("delete", ""))
+    assert await drafts.finish(TURN_ID) is None
+
+
+async def test_a_turn_with_an_answer_keeps_its_draft_until_it_is_delivered(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("half"))
+    await eventually(lambda: bool(platform.calls))
+    drafts.update(ended(TurnOutcome.OK, "answer-1"))
+    drafts.update(piece("late"))
+    assert await drafts.finish(TURN_ID) == "m1"
+    assert platform.calls == [("send", "half")]
+
+
+async def test_another_attempt_goes_on_in_the_message_of_the_one_before(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started(attempt=2, draft="m1"))
+    drafts.update(piece("again"))
+    await eventually(lambda: platform.calls == [("edit", "again")])
+    assert await drafts.finish(TURN_ID) == "m1"
+
+
+async def test_a_recap_takes_the_place_of_the_text_before(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("a"))
+    await eventually(lambda: bool(platform.calls))
+    pieces = [
+        LivePiece(kind=PieceKind.TEXT, text="abc"),
+        LivePiece(kind=PieceKind.THOUGHT, text="hm"),
+    ]
+    drafts.update(TurnRecap.model_validate(event(next_index=3, pieces=pieces)))
+    await eventually(lambda: platform.calls[-1] == ("edit", "abc"))
+
+
+async def test_a_message_whose_sending_failed_is_not_sent_again(
+    platform: Platform, drafts: Drafts
+) -> None:
+    platform.error = TimeoutError()
+    drafts.update(started())
+    drafts.update(piece("a"))
+    await eventually(lambda: bool(platform.calls))
+    drafts.update(piece("b"))
+    assert await drafts.finish(TURN_ID) is None
+    assert platform.calls == [("send", "a")]
+
+
+async def test_an_edit_that_fails_is_made_up_for_by_the_next(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("a"))
+    await eventually(lambda: bool(platform.calls))
+    platform.error = OSError()
+    drafts.update(piece("b"))
+    await eventually(lambda: len(platform.calls) == 2)
+    platform.error = None
+    drafts.update(piece("c"))
+    await eventually(lambda: platform.calls[-1] == ("edit", "abc"))
+
+
+async def test_blank_text_shows_nothing(platform: Platform, drafts: Drafts) -> None:
+    drafts.update(started())
+    drafts.update(piece(" \n"))
+    assert await drafts.finish(TURN_ID) is None
+    assert platform.calls == []
