@@ -2,6 +2,7 @@
 
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.adapter_events import deleted, edited, reacted, thread_opened
+from chatlane_client.api.outbox import OutboxApi, SentMessage
 from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.api.submission import Submission
@@ -63,6 +64,7 @@ __all__ = [
     "NoReply",
     "NoteWriter",
     "OnRefused",
+    "OutboxApi",
     "OversizedMessageError",
     "PermanentError",
     "Piece",
@@ -74,6 +76,7 @@ __all__ = [
     "RetryAfter",
     "RetryLaterError",
     "SendPiece",
+    "SentMessage",
     "SessionApi",
     "SessionLifeApi",
     "SessionNotFoundError",

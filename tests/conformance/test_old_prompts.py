@@ -328,6 +328,11 @@ def hiding_the_prefix(one: Block, text: str) -> str:
     return text.replace(f"{prefix}:{part}", whole)
 
 
+def without_local(_one: Block, text: str) -> str:
+    """Nothing delivers to files, and only an agent that may send to any chat names chats by id."""
+    return re.sub(r'\n- `"local"` → .*', "", text)
+
+
 def named_cloud(one: Block, text: str) -> str:
     return text.replace("** Whatsapp (", f"** {one.platform.title()} (")
 
@@ -340,6 +345,7 @@ SAID: Final[dict[str, Callable[[Block, str], str]]] = {
     # The number of a device id would be the prefix.
     "only the name of a platform stays before the colon of a hidden id": hiding_the_prefix,
     "WhatsApp's cloud API hides ids like the other": named_cloud,
+    "only destinations that work are announced": without_local,
 }
 
 # How the parts of a block are compared.

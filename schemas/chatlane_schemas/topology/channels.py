@@ -26,6 +26,7 @@ from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryGet, DeliveryReply
+from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
 from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionEnd,
@@ -213,6 +214,7 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(TranscriptRetry, TranscriptChanged, "Runs the last turn again."),
     _request(DeliveryGet, DeliveryReply, "Shows what became of outbound messages."),
     _request(DeliveryFind, DeliveryReply, "Shows how far an adapter has sent a message."),
+    _request(OutboxSend, OutboxReply, "Sends a message to a chat outside a turn."),
 )
 """The requests about sessions and transcripts, in the form that operators use."""
 

@@ -76,7 +76,7 @@ _BETWEEN_USERS: Final = tuple(
 )
 _ANY_TURN: Final = LiveTurnPath()
 # Requests that a worker makes about the sessions of its agent, besides those about turns: read and
-# extend transcripts, hold a session, leave a note, mark an interruption.
+# extend transcripts, hold a session, leave a note, mark an interruption, send messages.
 _REQUESTS_OF_WORKERS: Final = (
     ("session", "get"),
     ("session", "hold"),
@@ -88,6 +88,7 @@ _REQUESTS_OF_WORKERS: Final = (
     ("transcript", "append"),
     ("transcript", "compact"),
     ("delivery", "get"),
+    ("outbox", "send"),
 )
 
 

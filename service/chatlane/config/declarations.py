@@ -20,10 +20,12 @@ from chatlane.config.setting_values import known_zone, plainly_written
 from chatlane.domain.addressing.people import person_form
 from chatlane.domain.catalog import (
     BOT_BUDGET,
+    DESTINATIONS,
     Account,
     Agent,
     BusyMode,
     Delivery,
+    Destination,
     HomeChannel,
     Limit,
     Limits,
@@ -36,6 +38,7 @@ from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
 from chatlane.domain.prompts.context import PRIVATE_IDS
 from chatlane.domain.turns.claims import LONGEST_BURST
 from chatlane.durations import Duration
+from chatlane_schemas.inbound import ChatKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -262,10 +265,14 @@ class HomeSettings(Group):
     chat_id: HomeId = Field(description="Id of the chat.")
     name: str = Field(default="Home", max_length=240, description="What people call it.")
     thread_id: HomeId | None = Field(default=None, description="Thread of the chat.")
+    kind: ChatKind = Field(
+        default="group",
+        description="Kind of the chat, such as dm; needed until somebody writes there.",
+    )
 
     def channel(self) -> HomeChannel:
         """Return the channel as the domain's type."""
-        return HomeChannel(self.chat_id, self.name, self.thread_id)
+        return HomeChannel(self.chat_id, self.name, self.thread_id, self.kind)
 
 
 class AccountSettings(Group):
@@ -523,6 +530,12 @@ class AgentSettings(Group):
         description="Claims and routed messages bring the prompt context (true for turns).",
     )
 
+    send_to: frozenset[Destination] = Field(
+        default=DESTINATIONS,
+        description="Where the agent may send outside a turn: origin (its session and the chat of it), "
+        "home (home channels), chat (other chats with a conversation, by their ids).",
+    )
+
     def agent(self, name: str, prompts: Prompts) -> Agent:
         """Return the agent as the domain's type."""
         has_context = self.prompt_context
@@ -541,6 +554,7 @@ class AgentSettings(Group):
             self.debounce_cap,
             self.retry_pause,
             self.max_wait,
+            self.send_to,
         )
 
 

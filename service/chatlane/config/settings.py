@@ -667,7 +667,16 @@ class Settings(BaseSettings):
             for name, platform in self.platforms.items()
         }
         profiles = self._agents_of_profiles()
-        prompts = Prompts(platforms, profiles, self._redaction_key(platforms.values()))
+        prompts = Prompts(
+            platforms,
+            profiles,
+            self._redaction_key(platforms.values()),
+            {
+                profile: self.agents[agent].send_to
+                for profile, agent in profiles.items()
+                if agent in self.agents
+            },
+        )
         return Catalog(
             platforms=platforms,
             profiles=profiles,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from chatlane.domain.prompts.context import Prompts
 
 Delivery = Literal["turns", "stream"]
+# Where an agent may send on its own: its session and the chat of it, home channels, other chats.
+Destination = Literal["origin", "home", "chat"]
+DESTINATIONS: Final[frozenset[Destination]] = frozenset({"origin", "home"})
 
 
 class Limit(NamedTuple):
@@ -102,6 +105,7 @@ class Agent:
     debounce_cap: timedelta = timedelta(seconds=1)
     retry_pause: timedelta = timedelta(seconds=5)
     max_wait: timedelta = timedelta(hours=1)
+    send_to: frozenset[Destination] = DESTINATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +118,15 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class HomeChannel:
-    """The default chat of an account for messages without a request, such as results of a timer."""
+    """The default chat of an account for messages without a request, such as results of a timer.
+
+    `kind` counts only until somebody has written there.
+    """
 
     chat_id: str
     name: str = ""
     thread_id: str | None = None
+    kind: str = "group"
 
 
 @dataclass(frozen=True, slots=True)

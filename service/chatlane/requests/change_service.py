@@ -10,6 +10,7 @@ from chatlane.requests import (
     bulk_session_operations,
     cancellation,
     lane_changes,
+    outbox,
     session_changes,
     session_creation,
     transcripts,
@@ -19,6 +20,7 @@ from chatlane.requests.session_lookup import decide_session_change
 from chatlane.store.api_requests import answer_once
 from chatlane_schemas.session_api import session_changes as changes
 from chatlane_schemas.session_api import session_life as life
+from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
 from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
 from chatlane_schemas.session_api.session_sweeps import (
     SessionCleanup,
@@ -93,6 +95,7 @@ CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
         ),
         changes.SessionStop: Change("session.stop", StopReply, cancellation.stop),
         TurnCancel: Change("turn.cancel", StopReply, cancellation.stop),
+        OutboxSend: Change("outbox.send", OutboxReply, outbox.send),
         TranscriptAppend: Change("transcript.append", TranscriptChanged, transcripts.change),
         TranscriptReplace: Change("transcript.replace", TranscriptChanged, transcripts.change),
         TranscriptCompact: Change("transcript.compact", TranscriptChanged, transcripts.change),

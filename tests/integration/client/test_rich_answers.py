@@ -8,7 +8,17 @@ from uuid import UUID
 import pytest
 from nats.aio.client import Client
 
-from chatlane_client import AdapterClient, Piece, Reply, TextLimit, TranscriptApi, Turn
+from chatlane_client import (
+    AdapterClient,
+    OutboxApi,
+    Piece,
+    RefusedRequestError,
+    Reply,
+    SessionNotFoundError,
+    TextLimit,
+    TranscriptApi,
+    Turn,
+)
 from chatlane_client import open_connection as connect
 from chatlane_client.transport.wire import publish_stored
 from chatlane_schemas import (
@@ -26,6 +36,7 @@ from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import (
     ACCOUNT,
     DESK,
+    MAIN,
     PLATFORM,
     PRINCIPAL,
     SLOTS,
@@ -157,6 +168,31 @@ async def test_an_edit_of_a_message_that_never_arrived_is_sent_anew(client: Clie
         await adapter.publish(said("first"))
         await platform.until_shown("later")
     assert platform.pieces[0].edits is None
+
+
+async def test_a_job_reports_after_its_turn_and_corrects_its_report(client: Client) -> None:
+    platform, adapter = Platform(), adapter_of(client)
+    outbox = OutboxApi(client, principal=PRINCIPAL, agent=MAIN.name)
+    turns: list[Turn] = []
+
+    async def answer(turn: Turn) -> str:
+        turns.append(turn)
+        return "I will report."
+
+    async with working(client, answer), running(adapter.deliver_pieces(platform.send)):
+        await adapter.publish(said("start the job"))
+        await platform.until_shown("I will report.")
+        session_id = turns[0].session_id
+        report = await outbox.send(session_id, "50 %", request_id="job-1")
+        assert await outbox.send(session_id, "50 %", request_id="job-1") == report
+        await platform.until_shown("I will report.", "50 %")
+        await outbox.send(session_id, Part(text="100 %", edits=report.message_id))
+        await platform.until_shown("I will report.", "100 %")
+        with pytest.raises(RefusedRequestError):
+            await outbox.send(session_id, "hi", to=f"{PLATFORM}:2")
+        with pytest.raises(SessionNotFoundError):
+            await OutboxApi(client, principal=PRINCIPAL, agent="desk").send(session_id, "hi")
+    assert platform.pieces[1].reply_to is None
 
 
 async def test_a_stream_answer_has_a_format_and_buttons(client: Client) -> None:

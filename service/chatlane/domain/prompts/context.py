@@ -7,8 +7,10 @@ of people appear in it as digests where a platform hides them.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from chatlane.domain.catalog import DESTINATIONS
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.prompts.places import place_of
 from chatlane.domain.prompts.prompt_destinations import LOCAL, surroundings_of
@@ -18,7 +20,7 @@ from chatlane_schemas.inbound import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from chatlane.domain.catalog import Platform
+    from chatlane.domain.catalog import Destination, Platform
     from chatlane.domain.prompts.places import Place
     from chatlane_schemas.routed import RoutedMessage
     from chatlane_schemas.source import Source
@@ -49,16 +51,25 @@ class Prompts:
 
     Args:
         key: Secret of the digests; None where no platform hides ids.
+        send_to: Where the agent of each profile may send on its own, if not to the defaults.
     """
 
     def __init__(
-        self, platforms: Mapping[str, Platform], profiles: Iterable[str], key: bytes | None
+        self,
+        platforms: Mapping[str, Platform],
+        profiles: Iterable[str],
+        key: bytes | None,
+        send_to: Mapping[str, frozenset[Destination]] = MappingProxyType({}),
     ) -> None:
         self._platforms = platforms
         self._redaction = None if key is None else Redaction(key, platforms)
         self._surroundings = {
             (profile, hides_ids): surroundings_of(
-                profile, platforms, self._redaction, hides_ids=hides_ids
+                profile,
+                platforms,
+                self._redaction,
+                hides_ids=hides_ids,
+                send_to=send_to.get(profile, DESTINATIONS),
             )
             for profile in profiles
             for hides_ids in (False, True)
@@ -76,7 +87,7 @@ class Prompts:
                 *_whereabouts(place),
                 *self._notes(place),
                 *around.before_origin,
-                _origin(place),
+                *((_origin(place),) if around.has_origin else ()),
                 *around.after_origin,
             )
         )

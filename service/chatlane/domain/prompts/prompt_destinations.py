@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from chatlane.domain.catalog import DESTINATIONS
 from chatlane.domain.prompts.sanitize import cleaned, quoted, without_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from chatlane.domain.catalog import HomeChannel, Platform
+    from chatlane.domain.catalog import Destination, HomeChannel, Platform
     from chatlane.domain.prompts.sanitize import Redaction
 
 LOCAL: Final = "local"
 _HERE: Final = "local (files on this machine)"
 _NAMELESS: Final = "Home"
-_LOCAL_OPTION: Final = '- `"local"` → Files on this machine only; nothing is sent to a chat'
 _BY_ID: Final = '*A chat that somebody names by its id is addressed as `"platform:chat_id"`.*'
 
 
 class Surroundings(NamedTuple):
-    """The lines of a prompt around the one delivery option that differs from chat to chat."""
+    """The lines of a prompt around the one delivery option that differs from chat to chat.
+
+    `has_origin` says whether the agent may send to that chat.
+    """
 
     before_origin: tuple[str, ...]
     after_origin: tuple[str, ...]
+    has_origin: bool = True
 
 
 def surroundings_of(
@@ -32,6 +36,7 @@ def surroundings_of(
     redaction: Redaction | None,
     *,
     hides_ids: bool,
+    send_to: frozenset[Destination] = DESTINATIONS,
 ) -> Surroundings:
     """Return the lines on declared platforms and home channels for the sessions of a profile.
 
@@ -40,27 +45,27 @@ def surroundings_of(
         redaction: Hides ids, if any platform hides them.
         hides_ids: Whether the platform of the session hides ids. The platform of a home channel
             may hide them as well.
+        send_to: Where the agent may send on its own.
     """
     declared = [platform for _, platform in sorted(platforms.items())]
     homes = [
         _shown(target, home, platform, redaction if hides_ids or platform.hides_ids else None)
         for platform in declared
         for target, home in _homes(platform, profile)
+        if "home" in send_to
     ]
     return Surroundings(
         (
             f"**Connected Platforms:** {', '.join((_HERE, *_connected(declared, profile)))}",
             *(("", "**Home Channels (default destinations):**") if homes else ()),
             *(f"  - {home.target}: {home.name} ({home.ids})" for home in homes),
-            "",
-            "**Delivery options for scheduled tasks:**",
+            *(("", "**Delivery options for scheduled tasks:**") if send_to else ()),
         ),
         (
-            _LOCAL_OPTION,
             *(f'- `"{home.target}"` → Home channel ({home.name})' for home in homes),
-            "",
-            _BY_ID,
+            *(("", _BY_ID) if "chat" in send_to else ()),
         ),
+        "origin" in send_to,
     )
 
 

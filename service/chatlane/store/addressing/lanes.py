@@ -56,6 +56,26 @@ async def find_by_any_key(connection: Connection, key: str) -> Lane | None:
     return None if row is None else Lane(row[0], row[1], bound_to=row[1])
 
 
+FIND_OF_CHAT_SQL: Final[LiteralString] = """
+-- lanes: the lane of a chat, also of one whose workspace is not named
+SELECT session_key, session_id FROM lanes
+WHERE session_key = coalesce((SELECT session_key FROM lane_aliases WHERE alias = $1), $1)
+   OR (session_key >= $1 || ':scope=' AND session_key < $1 || ':scope>')
+ORDER BY session_key LIMIT 1
+"""
+
+
+async def find_of_chat(connection: Connection, key: str) -> Lane | None:
+    """Return the lane of a chat with one conversation for all its people.
+
+    Args:
+        connection: A connection.
+        key: Key of the chat, which may lack its scope.
+    """
+    row = await connection.fetchrow(FIND_OF_CHAT_SQL, key)
+    return None if row is None else Lane(row[0], row[1], bound_to=row[1])
+
+
 NOTE_BUSY_SQL: Final[LiteralString] = """
 -- lanes: mark the lanes that get a notice about a running turn, at most once in 30 s each
 UPDATE lanes SET noted_at = clock_timestamp()
