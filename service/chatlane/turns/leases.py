@@ -87,17 +87,27 @@ class Deadlines:
     async def _expire_all(self, ids: Sequence[UUID]) -> None:
         """Expire turns in one transaction, or one by one if that transaction fails."""
         try:
-            async with self.writer.begin() as unit_of_work:
-                await self._expire(unit_of_work, ids)
+            await self._expire_together(ids)
         except TransientError:
             raise
-        except Exception as error:  # noqa: BLE001 - a bug with one turn must not block all others
+        except Exception as error:
             if len(ids) == 1:
-                _log.exception("turn_not_swept", turn_id=ids[0])
-                return
+                raise
             _log.warning("turns_swept_alone", turns=len(ids), reason=type(error).__name__)
             for turn_id in ids:
-                await self._expire_all([turn_id])
+                await self._expire_alone(turn_id)
+
+    async def _expire_alone(self, turn_id: UUID) -> None:
+        try:
+            await self._expire_together([turn_id])
+        except TransientError:
+            raise
+        except Exception:  # noqa: BLE001 - a bug with one turn must not block all others
+            _log.exception("turn_not_swept", turn_id=turn_id)
+
+    async def _expire_together(self, ids: Sequence[UUID]) -> None:
+        async with self.writer.begin() as unit_of_work:
+            await self._expire(unit_of_work, ids)
 
     async def _expire(self, unit_of_work: UnitOfWork, ids: Sequence[UUID]) -> None:
         connection = unit_of_work.connection

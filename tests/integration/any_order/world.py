@@ -264,7 +264,6 @@ _SET_GENERATION: Final = "UPDATE partitions SET generation = $1"
 async def prepare(connection: "PoolConnectionProxy") -> None:
     """Empty the database and make the partitions."""
     await empty(connection)
-    await connection.execute("INSERT INTO reconciliation DEFAULT VALUES")
     for log in LOGS:
         await partitions.ensure(connection, log, PARTITIONS)
     await connection.execute(_SET_GENERATION, GENERATION)
