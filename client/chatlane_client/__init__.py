@@ -1,7 +1,7 @@
 """Client library of chatlane for adapters and agent workers."""
 
 from chatlane_client.adapter import AdapterClient
-from chatlane_client.adapter_events import deleted, edited, reacted, thread_opened
+from chatlane_client.adapter_events import deleted, edited, pressed, reacted, thread_opened
 from chatlane_client.api.outbox import OutboxApi, SentMessage
 from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.session_life import SessionLifeApi
@@ -41,10 +41,11 @@ from chatlane_client.rate_budget import RateBudget
 from chatlane_client.transport.connection import open_connection
 from chatlane_client.transport.secured import OnRefused, Refusal
 from chatlane_client.transport.wire import Stored
-from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn, prompt_of
+from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_client.turn_reader import TurnUpdate, TurnWatch
 from chatlane_client.typing_indicator import ShowTyping
 from chatlane_client.worker import TurnWorker
+from chatlane_schemas.prompts import prompt_of
 
 __all__ = [
     "AdapterClient",
@@ -102,6 +103,7 @@ __all__ = [
     "deleted",
     "edited",
     "open_connection",
+    "pressed",
     "prompt_of",
     "reacted",
     "thread_opened",

@@ -1,10 +1,12 @@
-"""Build events about existing messages: edits, deletes, reactions, opened threads."""
+"""Build events about existing messages: edits, deletes, reactions, presses, opened threads."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from chatlane_schemas import Attachment, InboundEvent, Kind, OutboundMessage, new_envelope_id
+from chatlane_schemas.content import Press
+from chatlane_schemas.inbound import ReturnAddress
 
 # Fields that locate a message; the other fields hold its content and time.
 _ADDRESS: Final = (
@@ -59,16 +61,47 @@ def deleted(message: InboundEvent, *, event_id: str | int | None = None) -> Inbo
 
 
 def reacted(
-    message: InboundEvent, reaction: str, *, event_id: str | int | None = None
+    message: InboundEvent,
+    reaction: str,
+    *,
+    event_id: str | int | None = None,
+    removed: bool = False,
 ) -> InboundEvent:
-    """Return a reaction to a message, which starts no turn.
+    """Return a reaction to a message.
+
+    The agent sees it in the history of its next turn; it starts a turn if the agent is declared
+    with `reaction_turns`.
 
     Args:
         message: Location of the message, with the author of the reaction as its sender.
         reaction: An emoji, or the platform's name of one.
         event_id: The platform's id of this event, if it has one.
+        removed: Whether the reaction was taken back.
     """
-    return _about(message, Kind.REACTION, text=reaction, event_id=event_id)
+    return _about(message, Kind.REACTION, text=reaction, event_id=event_id, removed=removed or None)
+
+
+def pressed(
+    message: InboundEvent,
+    press: Press,
+    *,
+    event_id: str | int,
+    return_address: ReturnAddress | None = None,
+) -> InboundEvent:
+    """Return the press of a button on a message, a choice from a menu or a postback.
+
+    It starts a turn, whose answer replies to the message.
+
+    Args:
+        message: Location of the message with the button, with the person who pressed it as its
+            sender.
+        press: The button.
+        event_id: The platform's id of the press, by which a duplicate is recognised.
+        return_address: Address that the answer needs.
+    """
+    return _about(
+        message, Kind.ACTION, event_id=event_id, press=press, return_address=return_address
+    )
 
 
 def thread_opened(answer: OutboundMessage, thread_id: str | int) -> InboundEvent:

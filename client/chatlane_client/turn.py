@@ -1,8 +1,7 @@
 """The input of a turn handler and its possible answers."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 from uuid import UUID
 
 from chatlane_client.control import Signals
@@ -18,7 +17,8 @@ from chatlane_schemas import (
     Undelivered,
 )
 from chatlane_schemas.live_turns import LivePiece, PieceKind
-from chatlane_schemas.session_api.transcripts import TranscriptEntry, Unanswered
+from chatlane_schemas.prompts import prompt_of
+from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from chatlane_schemas.turns import CancelReason
 
 
@@ -28,42 +28,6 @@ async def _show_nothing(_: LivePiece) -> None:
 
 async def _nothing() -> tuple[TurnMessage, ...]:
     return ()
-
-
-_UNANSWERED: Final = {
-    Unanswered.FAILED: "the attempt failed",
-    Unanswered.INTERRUPTED: "a newer message took its place",
-    Unanswered.STOPPED: "it was stopped",
-    Unanswered.SESSION_ENDED: "its conversation was ended",
-}
-
-
-def prompt_of(messages: Iterable[TurnMessage | TranscriptEntry]) -> str:
-    """Return the text of messages or rows as a prompt for a model.
-
-    Each message follows the name of its sender if it has a sender prefix. A row that was not
-    answered carries a remark, so that a model does not treat it as an open question. Further lines
-    of a message with a prefix or remark are indented, so that none of them looks like a remark or
-    like the message of another sender.
-    """
-    return "\n".join(text for message in messages if (text := _prompt_line(message)))
-
-
-def _prompt_line(message: TurnMessage | TranscriptEntry) -> str:
-    text = _text_of(message)
-    if not text:
-        return ""
-    unanswered = message.unanswered if isinstance(message, TranscriptEntry) else None
-    if message.sender_prefix is None and unanswered is None:
-        return text
-    prompt = " ".join(filter(None, (message.sender_prefix, "\n  ".join(text.splitlines()))))
-    if unanswered is not None:
-        prompt += f"\n[Not answered: {_UNANSWERED[unanswered]}. Do not answer it now.]"
-    return prompt
-
-
-def _text_of(message: TurnMessage | TranscriptEntry) -> str | None:
-    return message.content if isinstance(message, TranscriptEntry) else message.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +87,7 @@ class Turn:
 
     @property
     def prompt(self) -> str:
-        """Text for a model: with the sender before each message where several people talk."""
+        """Text for a model: each message after a header with its sender, its reply and its files."""
         return prompt_of(self.messages)
 
     @property

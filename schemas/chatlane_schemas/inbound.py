@@ -6,9 +6,11 @@ from uuid import UUID
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
+from chatlane_schemas.content import EDITED_FIELDS, Content
 from chatlane_schemas.deliveries import Receipt
 from chatlane_schemas.envelope import Envelope, Record
 from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformId, PlatformName, Text
+from chatlane_schemas.visible_text import is_blank
 
 MAX_ATTACHMENTS: Final = 100
 MAX_ALIASES: Final = 32
@@ -23,12 +25,13 @@ ChatKind = Annotated[
 
 
 class Kind(StrEnum):
-    """Kind of an inbound event; `message` and `system` start turns.
+    """Kind of an inbound event; `message`, `action` and `system` start turns.
 
     `edit` and `delete` change the message with their `message_id`. They carry the same chat (and,
     where a chat has no id, the same sender) as that message. An edit carries the whole message as
     it is now; parts that it leaves out are removed. `attachments` carries the files of a message
-    that was published with `awaits_files` and has the same `message_id`.
+    that was published with `awaits_files` and has the same `message_id`, or its text, such as the
+    words of a voice message. Without files and text it says that none will come.
     """
 
     MESSAGE = "message"
@@ -40,6 +43,7 @@ class Kind(StrEnum):
     MIGRATION = "migration"
     SYSTEM = "system"
     ATTACHMENTS = "attachments"
+    ACTION = "action"
 
 
 class Chat(Record):
@@ -55,7 +59,8 @@ class Chat(Record):
     parent_id: PlatformId | None = Field(default=None, description="Chat that contains this one.")
     is_forum: Flag | None = Field(
         default=None,
-        description="Whether threads of a group are topics; false: only part of the address.",
+        description="Whether threads of this chat are conversations, also in a DM; false makes "
+        "them a part of the address only. Without it the settings of the platform decide.",
     )
 
 
@@ -93,19 +98,33 @@ class Attachment(Record):
     media_type: Text = Field(description="Media type, such as `image/png`.")
     size_bytes: BigNumber | None = Field(default=None, description="Size of the file.")
     name: Text | None = Field(default=None, description="File name shown to people.")
+    kind: Text | None = Field(
+        default=None,
+        description="What the platform shows it as: `photo`, `video`, `animation`, `audio`, "
+        "`voice`, `video_note`, `sticker` or `file`; else the media type tells.",
+    )
+    duration_ms: BigNumber | None = Field(default=None, description="Length of sound or video.")
+
+
+class ReturnAddress(Record):
+    """An opaque address for answers, such as an interaction token or a response URL."""
+
+    value: Text = Field(repr=False, description="The address; it comes back with each answer.")
+    expires_at: Instant = Field(description="When it ends; it is deleted after that.")
 
 
 # Validation stops at the first invalid item: 256 kB hold 100,000 items, and each error costs time.
 Attachments = Annotated[tuple[Attachment, ...], Field(max_length=MAX_ATTACHMENTS, fail_fast=True)]
 
 
-class InboundEvent(Envelope):
+class InboundEvent(Content, Envelope):
     """An event in a chat."""
 
     message_id: PlatformId | None = Field(default=None, description="The platform's message id.")
     event_id: PlatformId | None = Field(
         default=None,
-        description="The platform's id of this event, if edits and reactions have one.",
+        description="The platform's id of this event, if edits, reactions and presses have one. "
+        "Without `message_id` it identifies the event, such as a slash command.",
     )
     version: PlatformId | None = Field(
         default=None,
@@ -134,10 +153,6 @@ class InboundEvent(Envelope):
     migrate_to: PlatformId | None = Field(
         default=None,
         description="New id of the chat, in a `migration`.",
-    )
-    reply_to: PlatformId | None = Field(
-        default=None,
-        description="Platform's id of the message that this one answers.",
     )
     sent_at: Instant | None = Field(
         default=None, description="Time that the platform reported; data only."
@@ -170,8 +185,19 @@ class InboundEvent(Envelope):
         default=None,
         description="Common id of messages that the platform shows as one; they are one turn.",
     )
+    return_address: ReturnAddress | None = Field(
+        default=None,
+        description="Address that answers to this event need.",
+    )
     awaits_files: Flag | None = Field(
         default=None,
         description="Whether its files are still being prepared: the message keeps its place, and an "
         "event of kind `attachments` brings them. After a time limit it runs without them.",
     )
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether it says nothing: no visible text, no file, nothing else to see."""
+        if not is_blank(self.text or "") or self.attachments or self.awaits_files:
+            return False
+        return self.press is None and not any(getattr(self, name) for name in EDITED_FIELDS)

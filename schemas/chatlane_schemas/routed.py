@@ -4,13 +4,15 @@ from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.fields import BigNumber, Instant, Name, PlatformId, Text
+from chatlane_schemas.content import StoredContent
+from chatlane_schemas.fields import BigNumber, Instant, Name, Text
 from chatlane_schemas.inbound import Attachments, Kind
+from chatlane_schemas.replied import RepliedMessage
 from chatlane_schemas.session_api.session_state import SessionOpening
 from chatlane_schemas.source import Source
 
 
-class RoutedMessage(SessionOpening):
+class RoutedMessage(StoredContent, SessionOpening):
     """One message of a session, in order.
 
     After a crash the same message may arrive again with the same `id` and `seq`. A message that was
@@ -26,9 +28,8 @@ class RoutedMessage(SessionOpening):
     source: Source = Field(description="Full address of the message, as received.")
     text: Text | None = Field(default=None, description="Text of the message.")
     attachments: Attachments = Field(default=(), description="References to files.")
-    reply_to: PlatformId | None = Field(
-        default=None,
-        description="Platform's id of the message that this one answers.",
+    replied: RepliedMessage | None = Field(
+        default=None, description="The message it answers, if the service has it."
     )
     sent_at: Instant | None = Field(
         default=None, description="Time that the platform reported; data only."

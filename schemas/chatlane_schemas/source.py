@@ -7,7 +7,7 @@ from pydantic import Field
 from chatlane_schemas.codec import encode_part
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.fields import Name, PlatformId, PlatformName
-from chatlane_schemas.inbound import Chat, InboundEvent, Sender
+from chatlane_schemas.inbound import Chat, InboundEvent, ReturnAddress, Sender
 
 
 class Source(Record):
@@ -23,6 +23,9 @@ class Source(Record):
     thread_id: PlatformId | None = Field(default=None, description="Sub-conversation of the chat.")
     sender: Sender | None = Field(default=None, description="Author of the message.")
     message_id: PlatformId | None = Field(default=None, description="The platform's message id.")
+    return_address: ReturnAddress | None = Field(
+        default=None, description="Address that answers to this message need, until it ends."
+    )
 
 
 _FIELDS: Final = set(Source.model_fields)
@@ -42,6 +45,7 @@ def source_of(event: InboundEvent) -> Source:
         thread_id=event.thread_id,
         sender=event.sender,
         message_id=event.message_id,
+        return_address=event.return_address,
     )
 
 

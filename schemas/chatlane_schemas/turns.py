@@ -5,6 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from chatlane_schemas.content import StoredContent
 from chatlane_schemas.deliveries import Undelivered
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.fields import (
@@ -18,6 +19,7 @@ from chatlane_schemas.fields import (
     Text,
 )
 from chatlane_schemas.inbound import Attachments, Kind
+from chatlane_schemas.replied import RepliedMessage
 from chatlane_schemas.results import TranscriptRow
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.session_state import SessionOpening
@@ -66,7 +68,7 @@ class TurnNotice(ServiceEnvelope):
     dispatch: Number = Field(description="Number of earlier dispatches of the turn.")
 
 
-class TurnMessage(Record):
+class TurnMessage(StoredContent):
     """One message that a turn answers."""
 
     id: UUID | None = Field(default=None, description="Id of the message in the transcript.")
@@ -76,6 +78,9 @@ class TurnMessage(Record):
     attachments: Attachments = Field(default=(), description="References to files.")
     album_id: PlatformId | None = Field(
         default=None, description="Common id of messages that the platform shows as one."
+    )
+    replied: RepliedMessage | None = Field(
+        default=None, description="The message it answers, if the service has it."
     )
     source: Source = Field(description="Full address of the message, as received.")
     sent_at: Instant | None = Field(

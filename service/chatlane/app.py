@@ -74,6 +74,7 @@ from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.logs import partitions
 from chatlane.turns.claims import ClaimService
 from chatlane.turns.leases import Deadlines
+from chatlane.turns.message_expiry import MessageExpiry
 from chatlane.turns.session_updates import Updates
 from chatlane.turns.timed_resets import TimedEnds
 from chatlane_schemas.topology.streams import StreamName
@@ -544,6 +545,7 @@ def _jobs(
         Job("logs", timedelta(minutes=5), retention.keep),
         *tables.jobs(),
     )
+    expired = MessageExpiry(app.store, writer)
     ends = TimedEnds(app.store, writer, app.catalog, lambda: logs.get_state("inbound"))
     trimmer = LogTrimmer(
         LogShares(bus.client),
@@ -558,7 +560,7 @@ def _jobs(
     shares = (*trimmer.jobs(), *notices.jobs())
     left = Job("outbox of full streams", timedelta(seconds=1), relay.count_left)
     watches = (left, *survey.jobs(), *reconciler.jobs(), *drift.jobs(), *shares)
-    return (*routine, *watches, *ends.jobs(), *cleaner.jobs())
+    return (*routine, *watches, *ends.jobs(), *expired.jobs(), *cleaner.jobs())
 
 
 @asynccontextmanager

@@ -257,6 +257,11 @@ TABLES: Final[Mapping[str, Table]] = {
         by="",
         technical=("id", "begun_at", "until", "key_id", "is_fenced", "finished_at"),
     ),
+    "expiring_messages": Table(
+        kept="until the time at which the message or its return address ends",
+        by="routers",
+        technical=("message_id", "part", "session_id", "expires_at"),
+    ),
     "former_ids": Table(
         kept="one row for each time in which an id belonged to an earlier holder; without them the "
         "next holder would be taken for that person. `people erase` deletes them",

@@ -58,8 +58,9 @@ SELECT id::text, session_key, agent, started_at, end_reason FROM sessions ORDER 
 """
 
 ROWS_SQL: Final[LiteralString] = """
--- demo: all transcripts as they were heard, before anybody edited or deleted what was said
-SELECT row.session_id::text, row.seq, row.role,
+-- demo: all transcripts as the agents read them, before edits and deletes; reactions are context
+SELECT row.session_id::text, row.seq,
+       CASE WHEN row.details ? 'observed' THEN 'context' ELSE row.role END AS role,
        coalesce(CASE WHEN row.state IS NULL THEN row.content ELSE first.content END, '') AS content,
        coalesce(row.platform_message_id, '') AS message_id
 FROM messages AS row

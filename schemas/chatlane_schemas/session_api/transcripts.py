@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from chatlane_schemas.buttons import Buttons
+from chatlane_schemas.content import StoredContent
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.fields import (
     MAX_INT64,
@@ -19,7 +20,8 @@ from chatlane_schemas.fields import (
     Text,
     ToolCalls,
 )
-from chatlane_schemas.inbound import Attachments
+from chatlane_schemas.inbound import Attachments, Kind
+from chatlane_schemas.replied import RepliedMessage
 from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Role, TranscriptRow
 from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.session_changes import SessionChange
@@ -87,7 +89,7 @@ class Unanswered(StrEnum):
     SESSION_ENDED = "session_ended"
 
 
-class TranscriptEntry(Record):
+class TranscriptEntry(StoredContent):
     """A row of a transcript as API clients see it."""
 
     seq: BigNumber = Field(description="Place in the transcript.")
@@ -118,6 +120,10 @@ class TranscriptEntry(Record):
     edits: UUID | None = Field(
         default=None,
         description="Id of the earlier outbound message whose content a message of the agent replaced.",
+    )
+    kind: Kind | None = Field(default=None, description="What happened, of a row of a person.")
+    replied: RepliedMessage | None = Field(
+        default=None, description="The message it answers, if the service has it."
     )
     created_at: Instant = Field(description="When the row was written.")
     session_id: UUID | None = Field(

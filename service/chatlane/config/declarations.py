@@ -98,6 +98,12 @@ class KeySettings(Group):
         description='A DM without chat and sender: "refuse" (dead letter) or one "shared" '
         "conversation per account.",
     )
+    dm_threads: bool | None = Field(
+        default=None,
+        description="Threads of DMs are conversations of their own (true), where the event does "
+        "not say so with `is_forum`. Set it to false where each message has a thread.",
+    )
+    group_threads: bool | None = Field(default=None, description="The same for groups (true).")
 
 
 class ResetSettings(Group):
@@ -493,6 +499,11 @@ class AgentSettings(Group):
         le=LONGEST_BURST,
         description="How long the first message of a burst is put off by others at most.",
     )
+    reaction_turns: bool = Field(
+        default=False,
+        description="Whether a reaction to a message, or a vote, starts a turn; otherwise the "
+        "agent sees it in the history of its next turn.",
+    )
     lease: Duration = Field(
         default=timedelta(seconds=30),
         ge=timedelta(milliseconds=500),
@@ -555,6 +566,7 @@ class AgentSettings(Group):
             self.retry_pause,
             self.max_wait,
             self.send_to,
+            self.reaction_turns,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatlane.decisions import edits
+from chatlane.decisions import edits, replies
 from chatlane.decisions.busy_turns import apply_busy_policy
 from chatlane.decisions.command_executor import CommandExecutor
 from chatlane.decisions.command_inputs import name_of, open_reads
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.log import LogMessage
+    from chatlane.domain.replies import Replies
     from chatlane.domain.states import Lane, Session
     from chatlane.store.addressing.dedupe_marks import Marks
 
@@ -195,6 +196,7 @@ class BatchDecision:
             limits=limits,
             questions=questions,
             owners=owners,
+            replied=await replies.load(connection, arrived, bound),
             summaries=SessionSummaries()
             if reads is None
             else await reads.read(bound, locked, asked_in),
@@ -308,6 +310,7 @@ class BatchState:
     limits: MessageLimits
     questions: Mapping[bytes, Sequence[UUID]]
     owners: Mapping[str, frozenset[str]]
+    replied: Replies | None
     effects: Effects
     _arrived: Sequence[ResolvedMessage] = field(default=(), init=False)
     _homes: set[UUID] = field(default_factory=set, init=False)
@@ -328,6 +331,7 @@ class BatchState:
             bots=self.limits.bots,
             questions=self.questions,
             owners=self.owners,
+            replies=self.replied,
         )
         self._command_handlers = CommandHandlers(
             self._placement, self.summaries, effects, self.catalog

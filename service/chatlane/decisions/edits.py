@@ -204,12 +204,13 @@ async def bring_files(
     others: Sequence[Session],
     effects: Effects,
 ) -> ResolvedMessage:
-    """Attach the files of an event to its message, and return the event that remains to place.
+    """Attach the files and words of an event to its message, and return what remains to place.
 
     Earlier decisions of the batch have to be in the database. A message is pending in the session
     in which it was written, even if its lane points to another session since. Files that arrive
     after a turn has run with their message become a separate message. Files of a message that
-    will not be answered are added to its row and start no turn.
+    will not be answered are added to its row and start no turn. An event without any says that none
+    will come: the message waits no longer.
 
     Args:
         message: An event of kind `attachments` that is no duplicate.
@@ -217,21 +218,29 @@ async def bring_files(
         others: Other sessions in which the message may be pending.
     """
     message_id = message.event.message_id
-    if message_id is None or not message.event.attachments:
+    if message_id is None:
         return message
+    words = message.event.text
     files = [
         attachment.model_dump(mode="json", exclude_none=True)
         for attachment in message.event.attachments
     ]
     for session in (here, *others):
         if await pending_messages.bring_files(
-            connection, session.id, message_id, files, message.size_bytes
+            connection,
+            session.id,
+            message_id,
+            files,
+            words=words,
+            size_bytes=message.size_bytes,
         ):
             await _wake(connection, session, effects)
             return message
-        if await messages.bring_files(connection, session.id, message_id, files):
+        if files and await messages.bring_files(connection, session.id, message_id, files, words):
             return message
-    if not await messages.has_platform_message(connection, here.id, message_id):
+    if message.event.is_empty or not await messages.has_platform_message(
+        connection, here.id, message_id
+    ):
         return message
     late = message.event.model_copy(update={"kind": Kind.MESSAGE})
     return message._replace(event=late, details=details_json(late))

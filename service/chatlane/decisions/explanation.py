@@ -12,7 +12,7 @@ from chatlane.domain.commands import replies
 from chatlane.domain.commands.command_handlers import may_use
 from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.dead_letters import RejectedMessage
-from chatlane.domain.lanes import STARTS_TURN, is_anothers, not_before
+from chatlane.domain.lanes import is_anothers, not_before
 from chatlane.domain.log import LogMessage
 from chatlane.domain.notices import ENGLISH
 from chatlane.domain.policy import next_reset, reset_reason
@@ -96,13 +96,22 @@ def _outcome(arrived: ResolvedMessage) -> str:
         return "kept: our own message, or of a bot that may not speak here or asks nothing"
     if arrived.targets:
         return f"kept: the {arrived.event.kind} changes the message it is about, if that is there"
-    if arrived.event.kind not in STARTS_TURN:
-        return f"kept: an event of kind {arrived.event.kind} starts nothing"
+    if arrived.event.observed or not arrived.starts_turn or arrived.event.is_empty:
+        return _not_answered(arrived.event)
     if arrived.command is None:
         return "routed"
     if arrived.command.name is None:
         return "kept: a command to another bot"
     return "command"
+
+
+def _not_answered(event: InboundEvent) -> str:
+    """Return the outcome of an event that starts no turn, although it is of a person."""
+    if event.observed:
+        return "kept: context for later turns"
+    if event.kind is Kind.MESSAGE:
+        return "kept: it says nothing"
+    return f"kept: an event of kind {event.kind} starts nothing"
 
 
 def _command(arrived: ResolvedMessage, catalog: Catalog) -> Facts:

@@ -22,6 +22,7 @@ from chatlane.domain.lanes import ResolvedMessage, details_json
 from chatlane.domain.limits.message_limits import Counted, counters, pair_of
 from chatlane.observability.tracing import PARENT
 from chatlane_schemas.codec import DecodeError, decode
+from chatlane_schemas.content import Press
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.source import source_json
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 
 _CHANGES: Final = frozenset({Kind.EDIT, Kind.DELETE})
+_REWRITTEN: Final = frozenset({Kind.EDIT, Kind.ACTION, Kind.REACTION, Kind.SERVICE})
+_OF_PEOPLE: Final = frozenset({Kind.MESSAGE, Kind.ACTION})
 
 
 class DeclaredEvent(NamedTuple):
@@ -121,7 +124,7 @@ class DeclaredEvent(NamedTuple):
         sender, event = self.event.sender, self.event
         if sender is None or not is_bot(sender):
             return False
-        return event.kind is Kind.MESSAGE or bool(event.counts_as_new)
+        return event.kind in _OF_PEOPLE or bool(event.counts_as_new)
 
     def _is_own(self, sender: Sender) -> bool:
         own_ids = self.account.own_ids
@@ -165,7 +168,7 @@ def _command(event: InboundEvent, platform: Platform, account: Account) -> Comma
     """Return the command in an event, or None; only messages of people can be commands."""
     # Parsing first is cheap: the first character shows that a text is no command.
     command = _parsed(event, platform, account)
-    if command is None or event.kind is not Kind.MESSAGE:
+    if command is None or event.kind is not Kind.MESSAGE or event.observed:
         return None
     return None if event.sender is not None and is_bot(event.sender) else command
 
@@ -174,8 +177,8 @@ def _parsed(event: InboundEvent, platform: Platform, account: Account) -> Comman
     return parse_command(event.text, platform.commands, account.bot_name, account.mention)
 
 
-def _details(heard: DeclaredEvent) -> str:
-    details = details_json(heard.event)
+def _details(heard: DeclaredEvent, event: InboundEvent) -> str:
+    details = details_json(event)
     if heard.message.trace is None:
         return details
     # Stored with the message, so that its turn joins the trace whenever it is claimed.
@@ -259,9 +262,10 @@ def _arrived(
     if isinstance(key, NoConversation):
         return RejectedMessage(heard.message, key.reason, key.detail)
     message, event, platform = heard.message, heard.event, heard.platform
+    meant = event if event.kind not in _REWRITTEN else _as_meant(heard)
     is_ignored = heard.is_ignored
     arrived = ResolvedMessage(
-        event=event if event.kind is not Kind.EDIT else _as_meant(heard),
+        event=meant,
         session_key=key,
         former_keys=_former_keys(heard, resolved, key) if resolved.former else (),
         digests=digests(event, _numbering(heard, resolved), resolved.person),
@@ -270,7 +274,7 @@ def _arrived(
         stored_at=message.stored_at,
         size_bytes=len(message.body),
         source=source_json(event),
-        details=_details(heard),
+        details=_details(heard, meant),
         person=resolved.person or resolved.address.participant,
         is_ignored=is_ignored,
         wants_reset_notice=platform.reset_notices,
@@ -284,6 +288,8 @@ def _arrived(
         counted=_counted(heard, resolved) if platform.limits and not is_ignored else None,
         delivery_policy=heard.delivery_policy,
     )
+    if meant.reply_to and not is_ignored:
+        arrived = arrived._replace(replied=_digests_of(meant.reply_to, heard, resolved))
     sender = event.sender
     if sender is not None and sender.alt_id and sender.id:
         is_unresolved = resolved.address is heard.address and not platform.person_aliases
@@ -345,14 +351,51 @@ def _pair(heard: DeclaredEvent, resolved: Resolved, key: str) -> Pair:
 
 
 def _as_meant(heard: DeclaredEvent) -> InboundEvent:
-    """Return an edit as its turn has to see it: without a command before the message text."""
+    """Return an event as its turn or the transcript has to show it.
+
+    An action is a message that answers the message with its control. A reaction and a change of the
+    chat are context for later turns, unless reactions start turns of the agent. An edit has no
+    command before its text.
+    """
     event, sender = heard.event, heard.event.sender
+    if event.kind is Kind.ACTION:
+        return as_message(event)
+    if event.kind is Kind.REACTION:
+        return _as_reply(event, is_observed=not heard.agent.reaction_turns)
+    if event.kind is Kind.SERVICE:
+        return event.model_copy(update={"observed": True}) if event.service else event
     if event.counts_as_new and sender is not None and is_bot(sender) and heard.asks_nothing:
         return event.model_copy(update={"counts_as_new": None})
     command = _parsed(event, heard.platform, heard.account)
     if command is None or command.name is None or command.is_for_router_only:
         return event
     return event.model_copy(update={"text": command.message})
+
+
+def as_message(action: InboundEvent) -> InboundEvent:
+    """Return an action as a message: its text is what the person pressed."""
+    press = action.press
+    text = action.text or (press and (press.label or press.value)) or None
+    changes = {
+        "kind": Kind.MESSAGE,
+        "text": text,
+        "press": press or Press(),
+        "message_id": None,
+        "reply_to": action.message_id or action.reply_to,
+    }
+    return action.model_copy(update=changes)
+
+
+def _as_reply(reaction: InboundEvent, *, is_observed: bool) -> InboundEvent:
+    """Return a reaction or a vote as a reply to the message that it is about."""
+    chosen = ", ".join(reaction.vote.options) if reaction.vote is not None else None
+    changes = {
+        "text": reaction.text or chosen,
+        "message_id": None,
+        "reply_to": reaction.message_id or reaction.reply_to,
+        "observed": is_observed or None,
+    }
+    return reaction.model_copy(update=changes)
 
 
 def _stops(command: Command | None) -> bool:
@@ -362,7 +405,7 @@ def _stops(command: Command | None) -> bool:
 
 def _counted(heard: DeclaredEvent, resolved: Resolved) -> Counted | None:
     limits, event = heard.platform.limits, heard.event
-    if limits is None or event.kind is not Kind.MESSAGE or _stops(heard.command):
+    if limits is None or event.kind not in _OF_PEOPLE or _stops(heard.command):
         return None
     person = resolved.person or resolved.address.participant
     found = counters(limits, event.platform, event.account, chat_token_of(event), person)

@@ -14,7 +14,7 @@ from chatlane.privacy import erasure_list_sql
 from chatlane.store import dead_letters, deliveries, pending_messages, routed_changes, turns
 from chatlane.store.addressing import dedupe_marks, lanes
 from chatlane.store.conversations import session_changes, sessions
-from chatlane.store.history import edits, messages
+from chatlane.store.history import edits, expiry, messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -95,6 +95,7 @@ class UnitOfWork:
         await edits.keep_early(connection, effects.early, effects.early_over)
         await edits.delete_waiting(connection, deleted)
         await messages.insert(connection, effects.messages)
+        await expiry.insert(connection, effects.expiring)
         await messages.mark_unanswered(connection, effects.unanswered)
         await messages.reopen(connection, effects.answered_after_all)
         await edits.change_rows(connection, effects.row_changes, effects.revisions)

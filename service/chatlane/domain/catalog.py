@@ -91,6 +91,7 @@ class Agent:
     `prompts` writes the prompt contexts of its sessions; None if it wants none. `retry_pause` is the
     pause after the first failed attempt, and grows with each further one. `max_wait` is how long a
     turn waits for an agent that is unavailable.
+    `reaction_turns` says that a reaction or a vote starts a turn.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Agent:
     retry_pause: timedelta = timedelta(seconds=5)
     max_wait: timedelta = timedelta(hours=1)
     send_to: frozenset[Destination] = DESTINATIONS
+    reaction_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

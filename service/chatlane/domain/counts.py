@@ -43,7 +43,9 @@ class CountName(StrEnum):
 
 
 ChangeOutcome: TypeAlias = Literal["applied", "same", "older", "gone", "early", "new"]
-KeptKind: TypeAlias = Kind | Literal["bot", "other_bot", "silenced_bot", "staff"]
+KeptKind: TypeAlias = (
+    Kind | Literal["bot", "other_bot", "silenced_bot", "staff", "empty", "observed"]
+)
 
 Count: TypeAlias = (
     tuple[

@@ -26,6 +26,7 @@ from chatlane.domain.effects import (
     WaitingChange,
     WaitingRow,
 )
+from chatlane_schemas.content import EDITED_FIELDS
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.session_api.transcripts import RowState
 
@@ -42,20 +43,25 @@ if TYPE_CHECKING:
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*", re.ASCII)
 # The field of `details` that names the edit which a message stands at.
 _EDIT: Final = "edit"
-# The details that a deleted message keeps: its kind, and the trace of its turn.
-_OF_DELETED: Final = frozenset({"kind", "traceparent"})
+# The details that a deleted message keeps: its kind, the trace of its turn, and whether it is
+# context only.
+_OF_DELETED: Final = frozenset({"kind", "traceparent", "observed"})
 
 Order = tuple[int, tuple[int, ...], bytes]
 
 
 class Edit(NamedTuple):
-    """The content that an edit gives to a message, and the ids of the edit."""
+    """The content that an edit gives to a message, and the ids of the edit.
+
+    `content` holds the parts besides text and files; None if they are not known.
+    """
 
     text: str | None
     attachments: tuple[Attachment, ...]
     version: str | None
     event_id: str | None
     size_bytes: int
+    content: Mapping[str, object] | None = None
 
 
 def edit_of(arrived: ResolvedMessage) -> Edit:
@@ -67,6 +73,7 @@ def edit_of(arrived: ResolvedMessage) -> Edit:
         version=event.version or None,
         event_id=event.event_id or None,
         size_bytes=arrived.size_bytes,
+        content=event.model_dump(mode="json", include=set(EDITED_FIELDS), exclude_none=True),
     )
 
 
@@ -128,7 +135,8 @@ class Original:
     @property
     def words(self) -> tuple[str | None, bytes]:
         """Return the content for a comparison."""
-        return self.content, to_json(self.details.get("attachments") or [])
+        parts = [self.details.get(name) or None for name in ("attachments", *EDITED_FIELDS)]
+        return self.content, to_json(parts)
 
 
 def _original_of(row: WaitingRow | MessageRow) -> Original:
@@ -228,6 +236,9 @@ class Originals:
             (self.found[digest] for digest in arrived.targets if digest in self.found), None
         )
         is_delete = arrived.event.kind is Kind.DELETE
+        if not is_delete and arrived.event.is_empty:
+            # Such as the preview of a link, which the platform adds later.
+            return "same"
         # A delete counts whatever its sender; but an edit of a bot that may not speak is ignored.
         if arrived.is_ignored and not is_delete:
             return "gone"
@@ -264,9 +275,7 @@ class Originals:
                 del self.found[digest]
             return "applied"
         effects.revisions.append(_revision(original, RowState.DELETED, at))
-        original.details = {
-            name: value for name, value in original.details.items() if name in _OF_DELETED
-        }
+        original.details = kept_when_deleted(original.details)
         original.content = None
         original.state = RowState.DELETED
         if original.turn_id is not None:
@@ -308,6 +317,11 @@ class Originals:
         return self.early.pop(digest, None)
 
 
+def kept_when_deleted(details: Mapping[str, object]) -> dict[str, object]:
+    """Return the details that a deleted message keeps."""
+    return {name: value for name, value in details.items() if name in _OF_DELETED}
+
+
 def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> ChangeOutcome:
     if is_older(edit, *original.edit):
         return "older"
@@ -326,7 +340,10 @@ def _edit(original: Original, edit: Edit, at: datetime, effects: Effects) -> Cha
 
 
 def _edited(details: Mapping[str, object], edit: Edit) -> dict[str, object]:
-    kept = {name: value for name, value in details.items() if name not in {"attachments", _EDIT}}
+    """Return the stored details of a message after an edit."""
+    replaced = {"attachments", _EDIT} | (set() if edit.content is None else set(EDITED_FIELDS))
+    kept = {name: value for name, value in details.items() if name not in replaced}
+    kept |= edit.content or {}
     if edit.attachments:
         kept["attachments"] = [
             file.model_dump(mode="json", exclude_none=True) for file in edit.attachments
@@ -370,7 +387,8 @@ def _revision(original: Original, reason: RowState, at: datetime) -> RevisionRow
 
 def _note_routed(original: Original, effects: Effects) -> None:
     """Record the change of a message of a stream agent, which may not be delivered yet."""
-    if original.turn_id is None and original.message_id is not None:
+    is_routed = original.turn_id is None and not original.details.get("observed")
+    if is_routed and original.message_id is not None:
         effects.routed_changes.append(RoutedChange(original.message_id, original.session_id))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pydantic_core import to_json
 
@@ -120,6 +120,15 @@ class RowChange(NamedTuple):
     content: str | None
     details: str
     state: str | None
+
+
+class ExpiringRow(NamedTuple):
+    """A message whose content or return address is cleared at a time."""
+
+    message_id: UUID
+    part: Literal["content", "return_address"]
+    session_id: UUID
+    expires_at: datetime
 
 
 class UnansweredTurn(NamedTuple):
@@ -291,6 +300,7 @@ class Effects:
     erased: list[ErasedRow] = field(default_factory=list)
     unavailable: dict[str, timedelta] = field(default_factory=dict)
     available: set[str] = field(default_factory=set)
+    expiring: list[ExpiringRow] = field(default_factory=list)
     counts: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def due_within(self, span: timedelta) -> None:

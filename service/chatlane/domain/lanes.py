@@ -22,6 +22,7 @@ from chatlane.domain.effects import (
     BusyArrival,
     DebounceRow,
     Effects,
+    ExpiringRow,
     MessageRow,
     Publication,
     SeenRow,
@@ -32,6 +33,7 @@ from chatlane.domain.notices import ENGLISH, Notices
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.policy import reset_reason, served_boundary_at
 from chatlane.domain.prompts.context import prompted_message
+from chatlane.domain.replies import replied_message, with_pointer
 from chatlane.domain.sessions.session_flags import (
     announce_start,
     end_session,
@@ -45,11 +47,13 @@ from chatlane.domain.sessions.session_handoff import (
     is_told_in,
     reason_after,
     tell_chat,
+    tell_first_turn,
 )
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns.claims import LONGEST_BURST, extend
 from chatlane.domain.turns.lifecycle import open_turn
 from chatlane_schemas.codec import encode, encode_part
+from chatlane_schemas.content import CONTENT_FIELDS
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.outbound import OutboundKind
@@ -58,6 +62,7 @@ from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import source_of
 from chatlane_schemas.topology.subjects import routed as routed_subject
 from chatlane_schemas.topology.subjects import slot_of
+from chatlane_schemas.visible_text import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,6 +76,7 @@ if TYPE_CHECKING:
     from chatlane.domain.limits.message_limits import Bots, Counted, Pair
     from chatlane.domain.log import Trace
     from chatlane.domain.policy import ResetPolicy
+    from chatlane.domain.replies import RepliedRow, Replies
     from chatlane.domain.states import Turn
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.inbound import InboundEvent
@@ -78,17 +84,26 @@ if TYPE_CHECKING:
 MAX_STAFF_PAUSE: Final = timedelta(days=7)
 """Longest time that an agent can be told to wait after our people have written."""
 
-STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.SYSTEM})
+_STARTS_TURN: Final = frozenset({Kind.MESSAGE, Kind.ACTION, Kind.SYSTEM})
 _PLAIN_DETAILS: Final = '{"kind":"message"}'
 _SENT_DETAILS: Final = '{"kind":"message","sent_at":%s}'
 # What a message tells the claim, and what it does to a running turn.
 _MARKED: Final = frozenset({"queue", "steer"})
+_CALM: Final = frozenset({Kind.SYSTEM, Kind.REACTION})
 _DISTURBING: Final = frozenset({"interrupt", "steer"})
-_DETAIL_FIELDS: Final = {"kind", "reply_to", "sent_at", "album_id"}
+_DETAIL_FIELDS: Final = {"kind", "sent_at", "album_id", *CONTENT_FIELDS}
+_RARE_FIELDS: Final = frozenset({"album_id", *CONTENT_FIELDS})
 _DETAIL_FIELDS_WITH_FILES: Final = {*_DETAIL_FIELDS, "attachments"}
 
 
 _DEFAULT_POLICY: Final = DeliveryPolicy()
+
+
+def starts_turn(event: InboundEvent, agent: Agent) -> bool:
+    """Return whether an agent answers an event, as far as the kind of the event decides."""
+    if event.observed:
+        return False
+    return event.kind in _STARTS_TURN or (event.kind is Kind.REACTION and agent.reaction_turns)
 
 
 class ResolvedMessage(NamedTuple):
@@ -119,6 +134,7 @@ class ResolvedMessage(NamedTuple):
         former_digests: Its digests from before profiles counted.
         staff_pause: How long the agent waits after it, if one of our people wrote it; else None.
         receipt: What it reports about an outbound message, if it is a receipt.
+        replied: Digests of the message that it answers.
     """
 
     event: InboundEvent
@@ -150,6 +166,12 @@ class ResolvedMessage(NamedTuple):
     former_digests: tuple[bytes, ...] = ()
     receipt: ArrivedReceipt | None = None
     staff_pause: timedelta | None = None
+    replied: tuple[bytes, ...] = ()
+
+    @property
+    def starts_turn(self) -> bool:
+        """Return whether its agent answers it, as far as its kind decides."""
+        return starts_turn(self.event, self.agent)
 
     @property
     def unheard_digests(self) -> tuple[bytes, ...]:
@@ -185,10 +207,10 @@ class ResolvedMessage(NamedTuple):
 
     @property
     def busy_mode(self) -> BusyMode:
-        """Return its effect on a running turn; a timer never disturbs one."""
+        """Return its effect on a running turn; a timer or a reaction never disturbs one."""
         if self.busy is not None:
             return self.busy
-        return "collect" if self.event.kind is Kind.SYSTEM else self.delivery_policy.busy
+        return "collect" if self.event.kind in _CALM else self.delivery_policy.busy
 
 
 @dataclass(slots=True)
@@ -203,6 +225,7 @@ class Placement:
         bots: Budgets of other bots; None in a batch without messages of bots.
         originals: Targets of edits and deletes; None in a batch that needs none.
         owners: Older owner names of a person, by the owner name of their new sessions.
+        replies: The messages that replies answer; None in a batch without replies.
     """
 
     lanes: dict[str, Lane]
@@ -214,6 +237,7 @@ class Placement:
     bots: Bots | None = None
     questions: Mapping[bytes, Sequence[UUID]] = field(default_factory=dict)
     owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    replies: Replies | None = None
     _resting: dict[UUID, Turn] = field(default_factory=dict, init=False)
 
     def place(self, arrived: ResolvedMessage) -> None:
@@ -239,10 +263,11 @@ class Placement:
             if changed is None:
                 return
             arrived = changed
-        if arrived.event.kind not in STARTS_TURN or arrived.is_ignored:
-            if arrived.thread_of:
-                self._open_thread(arrived)
-            self._keep(arrived)
+        if not arrived.starts_turn or arrived.is_ignored:
+            self._keep_or_observe(arrived)
+        elif arrived.event.is_empty:
+            self.mark_seen(arrived)
+            self.effects.count((CountName.KEPT, "empty"))
         elif arrived.pair is None or self._is_heard(arrived, arrived.pair):
             self.route(arrived)
 
@@ -316,6 +341,75 @@ class Placement:
     def _keep(self, arrived: ResolvedMessage) -> None:
         self.mark_seen(arrived)
         self.effects.count((CountName.KEPT, "bot" if arrived.is_ignored else arrived.event.kind))
+
+    def _keep_or_observe(self, arrived: ResolvedMessage) -> None:
+        if arrived.thread_of:
+            self._open_thread(arrived)
+        if arrived.event.observed and not arrived.is_ignored:
+            self._observe(arrived)
+        else:
+            self._keep(arrived)
+
+    def _observe(self, arrived: ResolvedMessage) -> None:
+        """Add a message that is not answered to the transcript, as context for later turns."""
+        session = None if _is_unseen(arrived.event) else self._session_to_observe(arrived)
+        if session is None:
+            self._keep(arrived)
+            return
+        share_session(session, arrived.session_key)
+        if session.next_seq == 1:
+            tell_first_turn(session)
+        row = self._row(arrived, session, self._refer(arrived)[0])
+        self.effects.messages.append(row)
+        self._placed(arrived, row)
+        self.mark_seen(arrived, session.id, row.seq)
+        self.effects.count((CountName.KEPT, "observed"))
+
+    def _session_to_observe(self, arrived: ResolvedMessage) -> Session | None:
+        """Return the session for an observed message.
+
+        A message opens one, a reaction only where the agent has talked before, and a change of the
+        chat none.
+        """
+        if arrived.event.kind is Kind.SERVICE:
+            session = self.find_session(arrived)
+            return None if session is None or session.ended_at is not None else session
+        if arrived.event.kind is Kind.REACTION and arrived.session_key not in self.lanes:
+            return None
+        return self._session_for(arrived._replace(wants_reset_notice=False))
+
+    def _row(self, arrived: ResolvedMessage, session: Session, details: str) -> MessageRow:
+        """Return a message as the next row of a transcript."""
+        return MessageRow(
+            session_id=session.id,
+            seq=session.take_seq(),
+            id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
+            role="user",
+            content=arrived.event.text,
+            details=details,
+            author=_author(arrived.event),
+            platform_message_id=arrived.event.message_id,
+            source=arrived.source,
+            created_at=arrived.stored_at,
+        )
+
+    def _placed(self, arrived: ResolvedMessage, row: WaitingRow | MessageRow) -> None:
+        """Record a message for later edits and replies of the batch, and when it expires."""
+        event = arrived.event
+        message_id = row.id if isinstance(row, MessageRow) else row.message_id
+        if event.expires_at is not None and message_id is not None:
+            self.effects.expiring.append(
+                ExpiringRow(message_id, "content", row.session_id, event.expires_at)
+            )
+        if event.return_address is not None and message_id is not None:
+            ends_at = event.return_address.expires_at
+            self.effects.expiring.append(
+                ExpiringRow(message_id, "return_address", row.session_id, ends_at)
+            )
+        if self.originals is not None:
+            self.originals.placed(arrived.digests, row)
+        if self.replies is not None:
+            self.replies.add(arrived.digests, row)
 
     def route(self, arrived: ResolvedMessage) -> None:
         """Deliver a regular message to its session and its agent."""
@@ -437,6 +531,7 @@ class Placement:
 
     def _deliver_turn(self, arrived: ResolvedMessage, session: Session) -> None:
         event = arrived.event
+        details, _ = self._refer(arrived)
         arrival = session.take_arrival()
         busy = arrived.busy_mode
         rest = arrived.rest
@@ -449,7 +544,7 @@ class Placement:
             platform_message_id=event.message_id,
             size_bytes=arrived.size_bytes,
             content=event.text,
-            details=arrived.details,
+            details=details,
             source=arrived.source,
             stored_at=arrived.stored_at,
             busy=busy if busy in _MARKED else None,
@@ -457,8 +552,7 @@ class Placement:
             awaits_files=bool(event.awaits_files),
         )
         self.effects.waiting.append(row)
-        if self.originals is not None:
-            self.originals.placed(arrived.digests, row)
+        self._placed(arrived, row)
         self.mark_seen(arrived, session.id, arrival)
         if session.active_turn is None:
             self._open(arrived, session, row.ready_in)
@@ -485,44 +579,40 @@ class Placement:
         else:
             extend(turn, at, rest, cap)
 
+    def _refer(self, arrived: ResolvedMessage) -> tuple[str, RepliedRow | None]:
+        """Return the details of a message and the message that it answers, if that is known."""
+        row = self.replies.find(arrived.replied) if self.replies is not None else None
+        if row is None:
+            return arrived.details, None
+        return with_pointer(arrived.details, row), row
+
     def _deliver_stream(self, arrived: ResolvedMessage, session: Session) -> None:
         event = arrived.event
+        details, replied = self._refer(arrived)
         message_id = derived_id(arrived.stored_at, arrived.digests[0], "message")
         is_first = session.next_seq == 1
         announce_to_agent(session, message_id)
         is_told = is_told_in(session, message_id, is_first=is_first)
-        seq = session.take_seq()
-        row = MessageRow(
-            session_id=session.id,
-            seq=seq,
-            id=message_id,
-            role="user",
-            content=event.text,
-            details=arrived.details,
-            author=_author(event),
-            platform_message_id=event.message_id,
-            source=arrived.source,
-            created_at=arrived.stored_at,
-        )
+        row = self._row(arrived, session, details)
         self.effects.messages.append(row)
-        if self.originals is not None:
-            self.originals.placed(arrived.digests, row)
-        self.mark_seen(arrived, session.id, seq)
+        self._placed(arrived, row)
+        self.mark_seen(arrived, session.id, row.seq)
         routed = RoutedMessage(
             id=str(message_id),
             at=arrived.stored_at,
             session_id=session.id,
             session_key=arrived.session_key,
             agent=arrived.agent.name,
-            seq=seq,
+            seq=row.seq,
             kind=event.kind,
             source=source_of(event),
             text=event.text,
             attachments=event.attachments,
-            reply_to=event.reply_to,
+            replied=None if replied is None else replied_message(replied),
             sent_at=event.sent_at,
             stored_at=arrived.stored_at,
-            session_is_new=is_first,
+            **{name: getattr(event, name) for name in CONTENT_FIELDS},
+            session_is_new=is_first or is_told,
             reset_reason=session.start_reason if is_told else None,
             reset_had_activity=bool(is_told and session.reset_had_activity),
             opening_note=session.opening_note if is_told else None,
@@ -588,6 +678,13 @@ def not_before(now: datetime, last: datetime | None) -> datetime:
     return now if last is None or now > last else last
 
 
+def _is_unseen(event: InboundEvent) -> bool:
+    """Return whether an observed event has nothing to show."""
+    if event.kind is Kind.REACTION:
+        return is_blank(event.text or "") and not event.removed
+    return event.kind is Kind.MESSAGE and event.is_empty
+
+
 def _author(event: InboundEvent) -> str | None:
     sender = event.sender
     return None if sender is None else (sender.id or sender.alt_id)
@@ -598,7 +695,7 @@ def details_json(event: InboundEvent) -> str:
     if event.attachments:
         return encode_part(event, _DETAIL_FIELDS_WITH_FILES)
     # An empty list of attachments would not be left out automatically.
-    if event.kind is Kind.MESSAGE and not (event.reply_to or event.album_id):
+    if event.kind is Kind.MESSAGE and event.model_fields_set.isdisjoint(_RARE_FIELDS):
         sent_at = event.sent_at
         # Nearly all are like this; the serializer of the event would take three times as long.
         return _PLAIN_DETAILS if sent_at is None else _SENT_DETAILS % to_json(sent_at).decode()

@@ -36,11 +36,18 @@ _LAST_HOUR: Final = 23
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """The parts of a group's address that count in the key, and the handling of an anonymous DM."""
+    """The parts of an address that count in the key, and the handling of an anonymous DM.
+
+    Attributes:
+        dm_threads: Whether a thread of a DM is a conversation, if the event does not say so.
+        group_threads: The same for groups.
+    """
 
     group_sessions_per_user: bool = True
     thread_sessions_per_user: bool = False
     anonymous_dm: AnonymousDm = "refuse"
+    dm_threads: bool = True
+    group_threads: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.decisions.batch_decision import BatchDecision, DecodedMessage, commands_in, decoded
 from chatlane.decisions.inbound_decoder import ValidatedEvent
 from chatlane.domain.dead_letters import RejectedMessage
-from chatlane.domain.lanes import STARTS_TURN
+from chatlane.domain.lanes import starts_turn
 from chatlane.domain.limits.shares import declared_owners, label_of, owner_of
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.errors import (
@@ -486,7 +486,7 @@ def _leads_to(message: DecodedMessage) -> StreamName | None:
         # Dead letters are database rows; their announcements are few and small.
         return None
     heard = content.heard
-    if heard.event.kind not in STARTS_TURN or heard.is_ignored:
+    if not starts_turn(heard.event, heard.agent) or heard.is_ignored:
         return None
     if heard.command is not None and heard.command.is_for_router_only:
         return StreamName.OUTBOUND

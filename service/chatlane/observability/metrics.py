@@ -105,7 +105,7 @@ class Metrics:
             CountName.KEPT: counter(
                 "chatlane_kept_events_total",
                 "Events that start nothing: edit, delete, reaction, receipt, service, migration, "
-                "bot, other_bot, silenced_bot, staff.",
+                "bot, other_bot, silenced_bot, staff, empty (says nothing), observed (context).",
                 ["kind"],
             ),
             CountName.ERASED: _from_zero(

@@ -98,7 +98,9 @@ AWAITED_SQL: Final[LiteralString] = """
 -- stream_marks: the next messages, and whether each was routed and is not answered; copies in
 -- branches and imported rows have no id or no source, claimed messages have a turn
 WITH piece AS (
-    SELECT id, session_id, seq, role, turn_id, source, state, unanswered FROM messages
+    SELECT id, session_id, seq, role, turn_id, source, state, unanswered,
+           details ? 'observed' AS is_observed
+    FROM messages
     WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3
 ), talk AS (
     -- Answers come in the order of the questions: no question before the last answered one is open.
@@ -112,7 +114,8 @@ WITH piece AS (
 )
 SELECT piece.id, piece.session_id,
        coalesce(role = 'user' AND turn_id IS NULL AND source IS NOT NULL
-                AND state IS DISTINCT FROM 'deleted' AND unanswered IS NULL AND piece.seq > talk.answered, false)
+                AND state IS DISTINCT FROM 'deleted' AND unanswered IS NULL
+                AND is_observed IS NOT TRUE AND piece.seq > talk.answered, false)
 FROM piece LEFT JOIN talk ON talk.session_id = piece.session_id
 ORDER BY piece.id
 """

@@ -168,7 +168,7 @@ WHERE session_id = $1 AND platform_message_id = $2 AND awaits_files ORDER BY arr
 BRING_SQL: Final[LiteralString] = """
 -- waiting: the files of a message are there
 UPDATE waiting SET details = $3::jsonb, size_bytes = size_bytes + $4,
-    ready_at = NULL, awaits_files = false
+    content = coalesce($5, content), ready_at = NULL, awaits_files = false
 WHERE session_id = $1 AND arrival = $2
 """
 
@@ -178,16 +178,21 @@ async def bring_files(
     session_id: UUID,
     platform_message_id: str,
     attachments: Sequence[JsonValue],
+    *,
+    words: str | None,
     size_bytes: int,
 ) -> bool:
-    """Add the files to a waiting message of a locked session; returns False if none waits for files."""
+    """Add files and words to a waiting message of a locked session.
+
+    Returns:
+        False if no message waits for files.
+    """
     found = await connection.fetchrow(LOCATE_SQL, session_id, platform_message_id)
     if found is None:
         return False
-    details = from_json(found["details"]) | {"attachments": attachments}
-    await connection.execute(
-        BRING_SQL, session_id, found["arrival"], to_json(details).decode(), size_bytes
-    )
+    files = {"attachments": attachments} if attachments else {"files_missing": words is None}
+    details = to_json(from_json(found["details"]) | files).decode()
+    await connection.execute(BRING_SQL, session_id, found["arrival"], details, size_bytes, words)
     return True
 
 
@@ -256,7 +261,8 @@ INSERT INTO messages (
     created_at)
 SELECT session_id,
        first_seq - 1 + row_number() OVER (PARTITION BY session_id ORDER BY arrival),
-       message_id, 'user', content, details, author, platform_message_id, source, turn_id,
+       message_id, 'user', content,
+       CASE WHEN awaits_files THEN details || '{"files_missing": true}' ELSE details END, author, platform_message_id, source, turn_id,
        stored_at
 FROM taken
 """

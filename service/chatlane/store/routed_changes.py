@@ -61,6 +61,7 @@ SELECT id, messages.seq, content, details::text, author, platform_message_id, so
 FROM messages CROSS JOIN first CROSS JOIN talk
 WHERE session_id = $1 AND messages.seq >= first.seq AND messages.seq > talk.answered
   AND role = 'user' AND id IS NOT NULL AND turn_id IS NULL AND unanswered IS NULL
+  AND (details ? 'observed') IS NOT TRUE
   AND (source IS NOT NULL OR state = 'deleted')
 ORDER BY messages.seq LIMIT $2
 """

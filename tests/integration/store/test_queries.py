@@ -177,6 +177,9 @@ INSERT INTO waiting (
     SELECT id, 1, session_key, id, 1, '{}', '{}', now() FROM sessions;
 INSERT INTO routed_changes (message_id, session_id)
 SELECT gen_random_uuid(), gen_random_uuid() FROM generate_series(1, 20000);
+INSERT INTO expiring_messages (message_id, part, session_id, expires_at)
+SELECT gen_random_uuid(), 'content', gen_random_uuid(), now() + n * interval '1 s'
+FROM generate_series(1, 20000) AS n;
 INSERT INTO early_edits (digest, attachments, size_bytes)
     SELECT sha256(id::text::bytea), '[]', 1 FROM sessions;
 INSERT INTO message_revisions (session_id, platform_message_id, message_id, reason, at)

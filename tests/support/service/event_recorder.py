@@ -53,7 +53,8 @@ _SESSIONS: Final[LiteralString] = """
 SELECT id::text, session_key, agent, coalesce(end_reason, ''), next_seq, next_out_seq FROM sessions
 """
 _ROWS: Final[LiteralString] = """
-SELECT session_id::text, seq, role, coalesce(content, ''), coalesce(platform_message_id, ''),
+SELECT session_id::text, seq, CASE WHEN details ? 'observed' THEN 'context' ELSE role END,
+    coalesce(content, ''), coalesce(platform_message_id, ''),
     coalesce(id::text, ''), coalesce(turn_id::text, ''), coalesce(reply_to::text, ''),
     coalesce(part, 0), coalesce(state, '')
 FROM messages ORDER BY session_id, seq

@@ -118,8 +118,11 @@ def catalog(
 def event(platform: str = "telegram", **fields: Any) -> InboundEvent:  # noqa: ANN401 - any field of an event
     """Return an event; `chat`, `thr`, `user`, `mid`, `kind_of_chat` are short for its parts.
 
-    What is None or not given is left out, as an adapter leaves out what it does not know.
+    What is None or not given is left out, as an adapter leaves out what it does not know. A message
+    says something, unless a text or files are given.
     """
+    if not {"kind", "text", "attachments"} & fields.keys():
+        fields["text"] = "hi"
     body: dict[str, Any] = {
         "v": 1,
         "id": uuid4().hex,

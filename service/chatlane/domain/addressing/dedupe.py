@@ -37,9 +37,21 @@ def digests(event: InboundEvent, address: Address, person: str | None = None) ->
     """
     chat = address.chat_or_sender
     if not event.message_id:
-        # Events without a message id are never copies of each other; only a retried publish is a
-        # repeat.
-        return (_digest(address.platform, address.account, "", "", "", "", event.id),)
+        # Without an id of the platform, only a retried publish is a repeat.
+        if not event.event_id:
+            return (_digest(address.platform, address.account, "", "", "", "", event.id),)
+        return (
+            _digest(
+                address.platform,
+                address.account,
+                address.scope or "",
+                chat or "",
+                event.kind,
+                "",
+                f"event:{event.event_id}",
+                address.profile,
+            ),
+        )
     first = _message_digest(event, address, chat)
     if person is None or person == chat:
         return (first,)

@@ -111,7 +111,7 @@ def identity_of(address: Address, rules: KeyRules) -> ParsedKey | NoConversation
     Source: docs/adr/0002-give-session-keys-one-escaped-grammar.md.
     """
     chat_class = address.chat_class
-    thread = _thread_in_key(address, chat_class)
+    thread = _thread_in_key(address, chat_class, rules)
     chat, user = address.chat_id, None
     if chat_class == "dm":
         chat = address.chat_or_sender
@@ -131,12 +131,18 @@ def identity_of(address: Address, rules: KeyRules) -> ParsedKey | NoConversation
     )
 
 
-def _thread_in_key(address: Address, chat_class: ChatClass) -> str | None:
+def _thread_in_key(address: Address, chat_class: ChatClass, rules: KeyRules) -> str | None:
+    """Return the thread if it is a conversation; the flag of the event decides before the rules."""
     thread = address.thread_id
-    if thread is None or address.platform != _TELEGRAM or chat_class == "dm":
-        return thread
-    # Telegram numbers reply chains like topics, and gives the General topic as 1 or not at all.
-    return None if address.is_forum is False or thread == _GENERAL_TOPIC else thread
+    if thread is None:
+        return None
+    if address.platform == _TELEGRAM and chat_class != "dm" and thread == _GENERAL_TOPIC:
+        # Telegram gives the General topic as 1 or not at all.
+        return None
+    counts = address.is_forum
+    if counts is None:
+        counts = rules.dm_threads if chat_class == "dm" else rules.group_threads
+    return thread if counts else None
 
 
 def key_text(identity: ParsedKey) -> str:

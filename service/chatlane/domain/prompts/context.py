@@ -14,14 +14,16 @@ from chatlane.domain.catalog import DESTINATIONS
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.prompts.places import place_of
 from chatlane.domain.prompts.prompt_destinations import LOCAL, surroundings_of
-from chatlane.domain.prompts.sanitize import Redaction, bracketed, quoted
+from chatlane.domain.prompts.sanitize import Redaction
 from chatlane_schemas.inbound import Kind
+from chatlane_schemas.quoting import quoted, undelimited
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chatlane.domain.catalog import Destination, Platform
     from chatlane.domain.prompts.places import Place
+    from chatlane_schemas.replied import RepliedMessage
     from chatlane_schemas.routed import RoutedMessage
     from chatlane_schemas.source import Source
     from chatlane_schemas.turns import TurnMessage
@@ -93,12 +95,17 @@ class Prompts:
         )
 
     def sender_prefix(self, source: Source, session_key: str, kind: Kind) -> str | None:
-        """Return the sender prefix of a message, if several people write in its session."""
-        if kind is not Kind.MESSAGE or source.sender is None:
+        """Return the sender prefix of a message, if several people write in its session.
+
+        It names the id as well: two people may have one name, or choose one that looks the same.
+        """
+        if kind is Kind.SYSTEM or source.sender is None:
             return None
         place = self._place(source, session_key)
-        sender = place.sender_name or place.sender_id
-        return bracketed(sender) if place.is_shared and sender else None
+        if not place.is_shared:
+            return None
+        labels = [undelimited(label) for label in (place.sender_name, place.sender_id) if label]
+        return f"[{'|'.join(labels)}]" if labels else None
 
     def _place(self, source: Source, session_key: str) -> Place:
         known = self._known
@@ -223,13 +230,29 @@ def with_senders(
     """Return messages of a turn, each with its sender where several people write."""
     if prompts is None:
         return tuple(messages)
-    prefixes = [
-        prompts.sender_prefix(message.source, session_key, message.kind) for message in messages
-    ]
-    return tuple(
-        message if prefix is None else message.model_copy(update={"sender_prefix": prefix})
-        for message, prefix in zip(messages, prefixes, strict=True)
-    )
+    return tuple(_with_sender(prompts, session_key, message) for message in messages)
+
+
+def _with_sender(prompts: Prompts, session_key: str, message: TurnMessage) -> TurnMessage:
+    prefix = prompts.sender_prefix(message.source, session_key, message.kind)
+    if prefix is None:
+        return message
+    changes = {
+        "sender_prefix": prefix,
+        "replied": _replied(prompts, message.replied, message.source, session_key),
+    }
+    return message.model_copy(update=changes)
+
+
+def _replied(
+    prompts: Prompts, replied: RepliedMessage | None, source: Source, session_key: str
+) -> RepliedMessage | None:
+    """Return the answered message with its sender."""
+    if replied is None or replied.sender is None:
+        return replied
+    other = source.model_copy(update={"sender": replied.sender})
+    prefix = prompts.sender_prefix(other, session_key, Kind.MESSAGE)
+    return replied.model_copy(update={"sender_prefix": prefix})
 
 
 def prompted_message(prompts: Prompts, routed: RoutedMessage) -> RoutedMessage:
@@ -238,6 +261,7 @@ def prompted_message(prompts: Prompts, routed: RoutedMessage) -> RoutedMessage:
     added = {
         "prompt_context": prompts.context(source, key),
         "sender_prefix": prompts.sender_prefix(source, key, routed.kind),
+        "replied": _replied(prompts, routed.replied, source, key),
     }
     return routed.model_copy(update=added)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.catalog import DESTINATIONS
-from chatlane.domain.prompts.sanitize import cleaned, quoted, without_numbers
+from chatlane.domain.prompts.sanitize import without_numbers
+from chatlane_schemas.quoting import cleaned, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -44,6 +44,7 @@ from chatlane_schemas.session_api.transcripts import Unanswered
 from chatlane_schemas.topology.subjects import control as control_subject
 from chatlane_schemas.topology.subjects import turn as turn_subject
 from chatlane_schemas.turns import CancelReason, TurnControl
+from chatlane_schemas.visible_text import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -456,7 +457,8 @@ def _finish(
 ) -> None:
     """End a turn with the result of its worker; a cancelled turn ends so whatever the outcome."""
     result = arrived.result
-    outcome = Outcome.NO_REPLY if result.outcome is Outcome.FAILED else result.outcome
+    parts = _parts(result)
+    outcome = Outcome.OK if parts and result.outcome is Outcome.OK else Outcome.NO_REPLY
     turn.state = "done"
     turn.result_id = result.id
     turn.outcome = outcome
@@ -472,12 +474,9 @@ def _finish(
         effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(turn.cancel)))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     # After the end of its session the chat has moved on and expects no answer.
-    parts = () if turn.cancel is CancelReason.SESSION_ENDED else result.parts
-    answer_ids = [
-        derived_id(arrived.stored_at, result.id.encode(), "answer", number)
-        for number in range(len(parts))
-    ]
-    for number, part in enumerate(parts):
+    said = [] if turn.cancel is CancelReason.SESSION_ENDED else parts
+    answer_ids = [_answer_id(arrived, number) for number in range(len(said))]
+    for number, part in enumerate(said):
         draft = None if number else turn.draft
         speaking.say(part, answer_ids[number], effects, number, draft)
     note_ended(
@@ -621,12 +620,15 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
         effects.answered_after_all.append(question.id)
     if question.is_of_person:
         _note_answer(session, arrived.stored_at)
+    if is_blank(result.text or "") and not result.attachments and not result.buttons:
+        return
     part = Part(
         text=result.text,
         attachments=result.attachments,
         format=result.format,
         buttons=result.buttons,
     )
+    answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer")
     effects.messages.append(
         MessageRow(
             session_id=session.id,
@@ -635,48 +637,80 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
             content=result.text,
             created_at=arrived.stored_at,
             details=without_nulls({"result_id": result.id} | shown_details(part)),
+            id=answer_id,
             reply_to=question.id,
             part=result.part,
         )
     )
-    answer_id = derived_id(arrived.stored_at, result.id.encode(), "answer")
     speaking = Speaking(session, session.agent, question.source, arrived.stored_at)
     speaking.say(part, answer_id, effects, result.part)
     effects.count((CountName.STREAM_ANSWERS, session.agent))
 
 
+def _parts(result: ResultMessage) -> list[Part]:
+    """Return the parts of an answer that say something."""
+    return [
+        part
+        for part in result.parts
+        if part.attachments or part.buttons or not is_blank(part.text or "")
+    ]
+
+
 def _is_answer(row: MessageRow) -> bool:
-    return row.role == Role.ASSISTANT and bool(row.content)
+    return row.role == Role.ASSISTANT and not is_blank(row.content or "")
 
 
 def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[MessageRow]:
+    """Return the rows that a result adds to the transcript.
+
+    A row with a message to the chat has the id of that message, so that a reply to it finds the row.
+    """
     result = arrived.result
 
-    def row(role: str, content: str | None, details: dict[str, object]) -> MessageRow:
+    def row(
+        role: str, content: str | None, details: dict[str, object], row_id: UUID | None
+    ) -> MessageRow:
         return MessageRow(
             session_id=session.id,
             seq=session.take_seq(),
             role=role,
             content=content,
             created_at=arrived.stored_at,
+            id=row_id,
             details=without_nulls(details),
             turn_id=turn.id,
         )
 
-    if result.transcript:
+    parts = _parts(result)
+    if not result.transcript:
         return [
-            row(
-                entry.role,
-                entry.content,
-                {
-                    "tool_calls": entry.tool_calls,
-                    "tool_call_id": entry.tool_call_id,
-                    "tool_name": entry.tool_name,
-                },
-            )
-            for entry in result.transcript
+            row(Role.ASSISTANT, part.text, shown_details(part), _answer_id(arrived, number))
+            for number, part in enumerate(parts)
         ]
-    return [row(Role.ASSISTANT, part.text, shown_details(part)) for part in result.parts]
+    unplaced = dict(enumerate(part.text for part in parts))
+    rows = []
+    for entry in result.transcript:
+        # Model endpoints refuse blank messages. A tool may have a blank result.
+        if entry.role is not Role.TOOL and not entry.tool_calls and is_blank(entry.content or ""):
+            continue
+        is_said = entry.role is Role.ASSISTANT and entry.content
+        same = (number for number, text in unplaced.items() if is_said and text == entry.content)
+        number = next(same, None)
+        if number is not None:
+            del unplaced[number]
+        details: dict[str, object] = {
+            "tool_calls": entry.tool_calls,
+            "tool_call_id": entry.tool_call_id,
+            "tool_name": entry.tool_name,
+        }
+        row_id = None if number is None else _answer_id(arrived, number)
+        rows.append(row(entry.role, entry.content, details, row_id))
+    return rows
+
+
+def _answer_id(arrived: ArrivedResult, number: int) -> UUID:
+    """Return the id of a part of an answer, as a message to the chat and as a row."""
+    return derived_id(arrived.stored_at, arrived.result.id.encode(), "answer", number)
 
 
 def shown_details(part: Part) -> dict[str, object]:

@@ -69,9 +69,11 @@ WITH copied AS (
     SELECT $2, seq, role, content, details, author, platform_message_id, source,
            nullif(turn_id, $7), created_at, state, unanswered
     FROM messages WHERE session_id = $1 AND seq < $6
-    RETURNING role
+    RETURNING role, details
 ), counted AS (
-    SELECT count(*) AS every, count(*) FILTER (WHERE role = 'user') AS of_people FROM copied
+    SELECT count(*) AS every, count(*) FILTER (
+        WHERE role = 'user' AND (details ? 'observed') IS NOT TRUE) AS of_people
+    FROM copied
 )
 INSERT INTO sessions (
     id, session_key, agent, platform, parent_id, link_kind, started_at, last_activity_at,

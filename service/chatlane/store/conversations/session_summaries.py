@@ -75,6 +75,7 @@ WITH newest AS (
 SELECT newest.*, (
     SELECT left(content, $6) FROM messages
     WHERE messages.session_id = newest.id AND role = 'user'
+      AND (details ? 'observed') IS NOT TRUE
     ORDER BY seq LIMIT 1) AS first_words
 FROM newest
 """  # noqa: S608 - a constant

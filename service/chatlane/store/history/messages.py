@@ -11,11 +11,12 @@ from chatlane.domain.addressing.sources import is_of_person
 from chatlane.domain.turns.lifecycle import Question
 from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import read_record, read_source
+from chatlane.store.history import replies
 from chatlane_schemas.results import TranscriptRow
 from chatlane_schemas.turns import TurnMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
     from asyncpg import Record
@@ -74,8 +75,14 @@ async def of_turns(
 ) -> dict[UUID, list[TurnMessage]]:
     """Return the user messages of each turn, in transcript order."""
     found: dict[UUID, list[TurnMessage]] = {}
-    for row in await connection.fetch(OF_TURNS_SQL, list(turn_ids)):
-        found.setdefault(row["turn_id"], []).append(_turn_message(row))
+    rows = await connection.fetch(OF_TURNS_SQL, list(turn_ids))
+    details = [from_json(row["details"]) for row in rows]
+    replied = await replies.load(connection, details)
+    for row, fields, other in zip(rows, details, replied, strict=True):
+        message = _turn_message(row, fields)
+        if other is not None:
+            message = message.model_copy(update={"replied": other})
+        found.setdefault(row["turn_id"], []).append(message)
     return found
 
 
@@ -193,7 +200,8 @@ async def reopen(connection: Connection, message_ids: Sequence[UUID]) -> None:
 
 BRING_FILES_SQL: Final[LiteralString] = """
 -- messages: add late files to an unanswered message
-UPDATE messages SET details = coalesce(details, '{}') || jsonb_build_object('attachments', $3::jsonb)
+UPDATE messages SET content = coalesce($4, content),
+    details = coalesce(details, '{}') || jsonb_build_object('attachments', $3::jsonb)
 WHERE session_id = $1 AND platform_message_id = $2 AND role = 'user'
   AND unanswered IS NOT NULL AND turn_id IS NULL AND NOT coalesce(details, '{}') ? 'attachments'
 """
@@ -204,10 +212,12 @@ async def bring_files(
     session_id: UUID,
     platform_message_id: str,
     attachments: Sequence[JsonValue],
+    words: str | None,
 ) -> bool:
-    """Add the files to an unanswered message without a turn; returns False if there is none."""
+    """Add files and words to an unanswered message without a turn; False if there is none."""
+    written = to_json(attachments).decode()
     status = await connection.execute(
-        BRING_FILES_SQL, session_id, platform_message_id, to_json(attachments).decode()
+        BRING_FILES_SQL, session_id, platform_message_id, written, words
     )
     return not status.endswith(" 0")
 
@@ -245,15 +255,15 @@ async def size_of_turn(connection: Connection, turn_id: UUID) -> TurnSize:
     return TurnSize(0, 0) if row is None else TurnSize(row[0], int(row[1]))
 
 
-def _turn_message(row: Record) -> TurnMessage:
+def _turn_message(row: Record, details: Mapping[str, object]) -> TurnMessage:
     fields = {
+        **details,
         "id": str(row["id"]),
         "seq": row["seq"],
         "text": row["content"],
         "source": from_json(row["source"]),
         "stored_at": row["created_at"],
     }
-    fields = from_json(row["details"]) | fields
     try:
         # Validate as JSON: the models are strict about Python types and lenient about JSON types.
         return TurnMessage.model_validate_json(to_json(fields))

@@ -188,7 +188,8 @@ async def last_turns(connection: Connection, session_id: UUID, turns: int) -> La
 USER_ROWS_SQL: Final[LiteralString] = """
 -- messages: user messages below a place, newest first
 SELECT seq, turn_id FROM messages
-WHERE session_id = $1 AND seq < $2 AND role = 'user' ORDER BY seq DESC LIMIT $3
+WHERE session_id = $1 AND seq < $2 AND role = 'user' AND (details ? 'observed') IS NOT TRUE
+ORDER BY seq DESC LIMIT $3
 """
 
 
@@ -209,7 +210,8 @@ async def _turn_starts(connection: Connection, session_id: UUID, wanted: int) ->
 WORDS_SQL: Final[LiteralString] = """
 -- messages: the user messages of one turn
 SELECT content FROM messages
-WHERE session_id = $1 AND seq >= $2 AND seq < $3 AND role = 'user' ORDER BY seq LIMIT 50
+WHERE session_id = $1 AND seq >= $2 AND seq < $3 AND role = 'user' AND (details ? 'observed') IS NOT TRUE
+ORDER BY seq LIMIT 50
 """
 
 
@@ -226,6 +228,7 @@ SAID_SQL: Final[LiteralString] = """
 -- messages: the undeleted user messages from a place on, to be run again
 SELECT content, details, author, platform_message_id, source, created_at FROM messages
 WHERE session_id = $1 AND seq >= $2 AND role = 'user' AND state IS DISTINCT FROM 'deleted'
+  AND (details ? 'observed') IS NOT TRUE
 ORDER BY seq LIMIT 50
 """
 
@@ -283,7 +286,7 @@ COUNT_TAIL_SQL: Final[LiteralString] = """
 SELECT count(*),
        coalesce(bool_or(
            role = 'user' AND id IS NOT NULL AND source IS NOT NULL AND turn_id IS NULL
-           AND unanswered IS NULL AND state IS DISTINCT FROM 'deleted'
+           AND unanswered IS NULL AND (details ? 'observed') IS NOT TRUE AND state IS DISTINCT FROM 'deleted'
            AND NOT EXISTS (SELECT FROM messages AS answer WHERE answer.reply_to = tail.id)), false)
 FROM messages AS tail WHERE session_id = $1 AND seq > $2
 """

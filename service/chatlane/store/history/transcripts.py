@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString, Protocol
 
 from pydantic_core import from_json
 
@@ -11,19 +11,33 @@ from chatlane.domain.addressing.keys import is_shared, parse_session_key
 from chatlane.domain.sessions.transcripts import CONTINUES, MAX_HOPS, Link, Version
 from chatlane.postgres.stored_values import known_value, read_record, read_source
 from chatlane.store.addressing import identities
+from chatlane.store.history import replies
+from chatlane_schemas.content import STORED_FIELDS, StoredContent
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.transcripts import Revision, RowState, TranscriptEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     import asyncpg
 
     from chatlane.domain.catalog import Catalog
     from chatlane.postgres.pool import Store
+    from chatlane_schemas.inbound import Sender
+    from chatlane_schemas.replied import RepliedMessage
     from chatlane_schemas.session_api.people import Person
+
+
+class Prefix(Protocol):
+    """Gives the sender prefix of a row, or of another sender in the place of the row."""
+
+    def __call__(self, row: asyncpg.Record, sender: Sender | None = None, /) -> str | None:
+        """Return the prefix; None if the row is not of a person."""
+
+
+_SHOWN: Final = {"kind", "attachments", "tool_calls", "tool_call_id", "tool_name"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +140,35 @@ class TranscriptReads:
         while True:
             async with self._store.transaction() as connection:
                 rows = await connection.fetch(self._ROWS, session_id, below_seq, limit, max_bytes)
+                details = [from_json(row["details"] or "{}") for row in rows]
+                replied = await replies.load(connection, details)
             prefix = self._prefixes(rows)
-            shown = tuple(filter(None, (_entry(row, prefix(row)) for row in rows)))
+            shown = tuple(
+                entry
+                for row, fields, other in zip(rows, details, replied, strict=True)
+                if (entry := _entry(row, fields, prefix, other)) is not None
+            )
             has_more = bool(rows) and rows[0]["found"] > len(rows)
             if shown or not has_more:
                 return RowsBefore(shown, has_more)
             below_seq = rows[-1]["seq"]
 
-    def _prefixes(self, rows: Sequence[asyncpg.Record]) -> Callable[[asyncpg.Record], str | None]:
-        """Return a function that gives the sender prefix of a row; always None in unshared sessions."""
+    def _prefixes(self, rows: Sequence[asyncpg.Record]) -> Prefix:
+        """Return a function that gives sender prefixes; always None in unshared sessions.
+
+        The function takes a row, and another sender in its place.
+        """
         agent = self._catalog.agents.get(rows[0]["agent"]) if self._catalog and rows else None
         prompts = agent.prompts if agent else None
         if prompts is None or not is_shared(parse_session_key(rows[0]["session_key"])):
-            return lambda _row: None
+            return lambda _row, _sender=None: None
 
-        def prefix(row: asyncpg.Record) -> str | None:
+        def prefix(row: asyncpg.Record, sender: Sender | None = None) -> str | None:
             if row["source"] is None or row["role"] != Role.USER:
                 return None
             source = read_source(row["source"], "messages")
+            if sender is not None:
+                source = source.model_copy(update={"sender": sender})
             stored = from_json(row["details"] or "{}").get("kind", Kind.MESSAGE)
             kind = known_value(Kind, stored, "messages.details") or Kind.MESSAGE
             return prompts.sender_prefix(source, row["session_key"], kind)
@@ -188,24 +213,36 @@ def _revision(row: asyncpg.Record) -> Revision:
     )
 
 
-def _entry(row: asyncpg.Record, sender_prefix: str | None) -> TranscriptEntry | None:
+def _content(details: Mapping[str, object]) -> dict[str, object]:
+    """Return the content of a row besides text and files."""
+    stored = {name: value for name, value in details.items() if name in STORED_FIELDS}
+    content = read_record(StoredContent, stored, "messages", is_json=True) if stored else None
+    return {} if content is None else {name: getattr(content, name) for name in stored}
+
+
+def _entry(
+    row: asyncpg.Record,
+    details: Mapping[str, object],
+    prefix: Prefix,
+    replied: RepliedMessage | None,
+) -> TranscriptEntry | None:
     """Return the API view of a row; None if its role is unknown."""
-    details: Mapping[str, object] = from_json(row["details"]) if row["details"] else {}
+    if replied is not None and replied.sender is not None:
+        replied = replied.model_copy(update={"sender_prefix": prefix(row, replied.sender)})
     return read_record(
         TranscriptEntry,
         {
+            **{name: value for name, value in details.items() if name in _SHOWN},
+            **_content(details),
+            "replied": replied,
             "seq": row["seq"],
             "role": row["role"],
             "content": row["content"],
             "author": row["author"],
-            "sender_prefix": sender_prefix,
+            "sender_prefix": prefix(row),
             "platform_message_id": row["platform_message_id"],
             "message_id": row["id"],
             "turn_id": row["turn_id"],
-            "tool_calls": details.get("tool_calls"),
-            "tool_call_id": details.get("tool_call_id"),
-            "tool_name": details.get("tool_name"),
-            "attachments": details.get("attachments") or (),
             "buttons": details.get("buttons"),
             "edits": details.get("edits"),
             "created_at": row["created_at"],

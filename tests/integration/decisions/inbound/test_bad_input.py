@@ -266,7 +266,8 @@ ODD_IDS = ["!r.a.b:ex.org", "a b", "*", ">", "ünï☃", "a.*.>", "\t", "'; DROP
 async def test_ids_that_mean_something_in_subjects_are_only_ids(kernel: Kernel) -> None:
     """C41: each has its own session, and its answer a subject of its own."""
     placed = [
-        await kernel.say(event("custom", chat=one, user="1", mid="1", text=one)) for one in ODD_IDS
+        await kernel.say(event("custom", chat=one, user="1", mid="1", text=f"to {one}"))
+        for one in ODD_IDS
     ]
     assert len({one.session for one in placed}) == len(ODD_IDS)
     await kernel.run_all()

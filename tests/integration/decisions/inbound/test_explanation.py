@@ -70,11 +70,26 @@ async def have_session(store: Store, last: datetime, active_turn: UUID | None = 
 
 
 async def test_without_a_session_one_would_be_opened(store: Store) -> None:
-    facts = await told(store, body())
+    facts = await told(store, body(text="hi"))
     assert facts["outcome"] == "routed"
     assert facts["session_key"] == KEY
     assert facts["reset_policy_of"] == "class dm of platform telegram"
     assert (facts["session_id"], facts["session"]) == (None, "a message would open a new one")
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({"text": "\u200b"}, "kept: it says nothing"),
+        ({"text": "hi", "observed": True}, "kept: context for later turns"),
+        ({"kind": "reaction", "text": "\N{THUMBS UP SIGN}"}, "kept: context for later turns"),
+        ({"kind": "service", "text": "hi"}, "kept: an event of kind service starts nothing"),
+    ],
+)
+async def test_what_starts_nothing_says_why(
+    store: Store, fields: dict[str, Any], outcome: str
+) -> None:
+    assert (await told(store, body(**fields)))["outcome"] == outcome
 
 
 async def test_a_session_that_goes_on_tells_its_next_reset(store: Store) -> None:

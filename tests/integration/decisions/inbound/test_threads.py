@@ -170,3 +170,51 @@ async def test_a_thread_finds_where_its_question_went_on(kernel_with: KernelWith
     await kernel.say(our_answer(), at("09:01"))
     inside = await kernel.say(said("1770.09", "x", thr="1770.01"), at("09:02"))
     assert inside.session == heir
+
+
+@pytest.mark.parametrize("platform", ["discord", "slack", "telegram", "custom"])
+@pytest.mark.parametrize("kind_of_chat", ["dm", "group", "channel"])
+async def test_c76_messages_with_a_thread_each_are_one_conversation(
+    kernel: Kernel, platform: str, kind_of_chat: str
+) -> None:
+    """The answer keeps the thread of its message as its address."""
+    place: Fields = {"chat": "5", "user": "7", "kind_of_chat": kind_of_chat, "is_forum": False}
+    sessions = set()
+    for number in ("11", "12", "13"):
+        one = event(platform, **place, mid=number, thr=f"t{number}", text="hi")
+        placed = await kernel.say(one)
+        sessions.add(placed.session)
+        await kernel.run_turn(placed.session)
+    assert len(sessions) == 1
+    threads = [out["target"]["thread_id"] for out in await kernel.published("OUTBOUND")]
+    assert threads == ["t11", "t12", "t13"]
+
+
+@pytest.mark.parametrize(
+    ("kind_of_chat", "rules", "count"),
+    [
+        ("dm", KeyRules(), 2),
+        ("dm", KeyRules(dm_threads=False), 1),
+        ("group", KeyRules(dm_threads=False), 2),
+        ("group", KeyRules(group_threads=False), 1),
+    ],
+)
+@pytest.mark.parametrize("platform", ["discord", "telegram", "custom"])
+async def test_c76_a_platform_declares_whether_threads_are_conversations(
+    kernel_with: KernelWith, platform: str, kind_of_chat: str, rules: KeyRules, count: int
+) -> None:
+    kernel = await kernel_with(catalog(keys=rules))
+    place: Fields = {"chat": "5", "user": "7", "kind_of_chat": kind_of_chat}
+    placed = [
+        await kernel.say(event(platform, **place, mid=number, thr=number, text="hi"))
+        for number in ("11", "12")
+    ]
+    assert len({one.session for one in placed}) == count
+    # The event itself decides before the settings.
+    flagged = [
+        await kernel.say(
+            event(platform, **place, mid=f"9{number}", thr=number, text="hi", is_forum=True)
+        )
+        for number in ("11", "12")
+    ]
+    assert len({one.session for one in flagged}) == 2

@@ -451,7 +451,8 @@ def test_account_is_in_the_key() -> None:
         ("supergroup", True, "10", "10"),
         ("group", None, "5", "5"),
         ("dm", None, "9", "9"),
-        ("dm", False, "1", "1"),
+        ("dm", False, "1", None),
+        ("dm", True, "1", "1"),
     ],
 )
 def test_which_telegram_threads_count(
@@ -467,12 +468,18 @@ def test_which_telegram_threads_count(
     assert identity.thread == in_key
 
 
-def test_is_forum_means_nothing_on_other_platforms() -> None:
-    address = _address("discord", "thread", "9", "7", "1")._replace(is_forum=False)
+@pytest.mark.parametrize("kind", ["dm", "group", "thread"])
+@pytest.mark.parametrize(("is_forum", "thread"), [(False, None), (True, "1"), (None, "1")])
+def test_c76_is_forum_counts_on_every_platform(
+    kind: str,
+    is_forum: bool | None,  # noqa: FBT001
+    thread: str | None,
+) -> None:
+    address = _address("discord", kind, "9", "7", "1")._replace(is_forum=is_forum)
     identity = identity_of(address, DEFAULT)
 
     assert isinstance(identity, ParsedKey)
-    assert identity.thread == "1"
+    assert identity.thread == thread
 
 
 def test_reply_chain_in_a_plain_group_keeps_sessions_private() -> None:

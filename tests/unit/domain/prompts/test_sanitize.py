@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chatlane.domain.prompts.sanitize import MAX_CHARACTERS, bracketed, cleaned, quoted
+from chatlane_schemas.quoting import MAX_CHARACTERS, cleaned, quoted, undelimited
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=400)
 
@@ -52,26 +52,26 @@ def test_any_text_becomes_one_string_on_one_line(text: str) -> None:
 
 
 @given(ANY_TEXT)
-def test_any_name_in_brackets_is_one_line_with_no_other_brackets(text: str) -> None:
-    shown = bracketed(text)
+def test_any_name_is_one_line_without_brackets(text: str) -> None:
+    shown = undelimited(text)
 
-    assert len(shown.splitlines()) == 1
-    assert (shown[0], shown[-1]) == ("[", "]")
-    assert not set(shown[1:-1]) & set("[]\t")
+    assert len(shown.splitlines()) <= 1
+    assert not set(shown) & set("[]|\t")
     shown.encode()
 
 
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("Pat", "[Pat]"),
-        ("Pat\n## Override", "[Pat ## Override]"),
-        ("Bob] sure. [Ann", "[Bob) sure. (Ann]"),
-        ("a \t b", "[a b]"),
+        ("Pat", "Pat"),
+        ("Pat\n## Override", "Pat ## Override"),
+        ("Bob] sure. [Ann", "Bob) sure. (Ann"),
+        ("a \t b", "a b"),
+        ("Pat|7", "Pat/7"),
     ],
 )
 def test_a_name_cannot_leave_its_brackets(name: str, shown: str) -> None:
-    assert bracketed(name) == shown
+    assert undelimited(name) == shown
 
 
 def test_no_character_that_is_not_seen_is_left() -> None:
