@@ -22,7 +22,7 @@ from rich.console import Console
 
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.programs import cancel_on_stop_signals
-from tests.benchmarks import cases, existing, tables
+from tests.benchmarks import cases, existing, live_turns, tables
 from tests.benchmarks.cases import BUSY, CASES, STREAM, Case, Measured
 from tests.benchmarks.figures import Failure, Results, Sync
 from tests.benchmarks.latencies import RATES, measure_latency, measure_reading
@@ -40,7 +40,7 @@ RESULT: Final = Path("var/bench.json")
 PLOTS: Final = Path("var/plots")
 DOCUMENT: Final = Path("docs/benchmarks.md")
 DOCUMENT_PLOTS: Final = Path("docs/plots")
-PARTS: Final = ("cases", "existing", "naive", "latency", "reading", "reference", "sync")
+PARTS: Final = ("cases", "existing", "naive", "latency", "live", "reading", "reference", "sync")
 ROUTERS: Final = (1, 2, 4)
 SESSIONS: Final = (1000, 100_000, 1_000_000)
 ROUNDS: Final = 3
@@ -100,6 +100,7 @@ class Bench:
         steps = {
             "naive": self._naive,
             "latency": self._latencies,
+            "live": self._live_turns,
             "reading": self._reading,
             "reference": self._reference,
             "existing": self._existing,
@@ -189,6 +190,12 @@ class Bench:
         for rate in RATES:
             self._tell(f"time to a turn, {rate} messages a second")
             self._results.latencies.append(await measure_latency(rig, rate, self._plan.portion))
+
+    async def _live_turns(self, rig: Rig) -> None:
+        for turns, per_second in live_turns.RATES:
+            self._tell(f"{turns:,} live turns with {per_second:,} pieces a second")
+            found = await live_turns.measure_live_turns(rig, turns, per_second, self._plan.portion)
+            self._results.live_turns.append(found)
 
     async def _reading(self, rig: Rig) -> None:
         self._tell("pages and searches while messages are routed")

@@ -28,6 +28,12 @@ LATENCY_TARGETS_MS: Final[Mapping[int, Mapping[str, float]]] = {
 }
 
 
+# Milliseconds from the worker to the adapter, by pieces a second; and of one processor, the part
+# that nats-server may use for the most pieces.
+PIECE_TARGETS_MS: Final[Mapping[int, float]] = {5000: 20.0}
+PIECE_SERVER_TARGETS: Final[Mapping[int, float]] = {20_000: 0.5}
+
+
 class Spread(BaseModel):
     """The middle of several runs, and the ends."""
 
@@ -162,6 +168,36 @@ class Reading(BaseModel):
     beside_ms: Percentiles
 
 
+class LiveTurns(BaseModel):
+    """Pieces of live turns from a worker to an adapter, at a steady rate.
+
+    Attributes:
+        turns: Turns that show something at once.
+        asked_per_second: Pieces a second of all turns together, as wanted.
+        per_second: The same as the worker managed.
+        missing: Pieces that the adapter did not get.
+        took_ms: From the worker to the adapter.
+        processors: Of one processor, the part that a program used meanwhile.
+    """
+
+    turns: int
+    asked_per_second: int
+    per_second: float
+    missing: int
+    took_ms: Percentiles
+    processors: dict[str, float]
+
+    @property
+    def server_us(self) -> float:
+        """Microseconds of processor time that nats-server takes for a piece."""
+        return self.processors["nats"] / self.per_second * 1e6
+
+    @property
+    def server_processors(self) -> float:
+        """The part of a processor that nats-server takes at the wanted rate."""
+        return self.server_us * self.asked_per_second / 1e6
+
+
 class Failure(BaseModel):
     """Something that could not be measured.
 
@@ -188,6 +224,7 @@ class Results(BaseModel):
     naive: list[Naive] = []
     reference: list[Reference] = []
     reading: Reading | None = None
+    live_turns: list[LiveTurns] = []
     failures: list[Failure] = []
 
     @classmethod

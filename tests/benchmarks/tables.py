@@ -11,11 +11,14 @@ from tests.benchmarks.figures import (
     LATENCY_TARGETS_MS,
     MOST_GROWTH,
     NAIVE_TIMES,
+    PIECE_SERVER_TARGETS,
+    PIECE_TARGETS_MS,
     REFERENCE_SESSIONS,
     REFERENCE_TIMES,
     Failure,
     Flow,
     Latency,
+    LiveTurns,
     Naive,
     Percentiles,
     Reading,
@@ -81,6 +84,8 @@ def rows(results: Results) -> Iterator[Row]:
         yield from _latency(latency)
     if results.reading is not None:
         yield from _reading(results.reading)
+    for live in results.live_turns:
+        yield from _live_turns(live)
     yield from map(_failure, results.failures)
 
 
@@ -189,6 +194,31 @@ def _reading(reading: Reading) -> Iterator[Row]:
         _range(reading.beside_ms),
         f"< {_READING_TIMES} times",
         is_met=times < _READING_TIMES,
+    )
+
+
+def _live_turns(live: LiveTurns) -> Iterator[Row]:
+    setup = f"{live.turns:,} turns, {live.asked_per_second:,} pieces/s"
+    if live.missing:
+        setup += f", {live.missing:,} never came"
+    target = PIECE_TARGETS_MS.get(live.asked_per_second)
+    yield Row(
+        "live turns: a piece from worker to adapter, p99",
+        setup,
+        _ms(live.took_ms.p99),
+        spread=_range(live.took_ms),
+        target="" if target is None else f"< {_ms(target)}",
+        is_met=target is None or live.took_ms.p99 < target,
+    )
+    most = PIECE_SERVER_TARGETS.get(live.asked_per_second)
+    yield Row(
+        "live turns: processors of nats-server at this rate",
+        f"{setup}; {live.per_second:,.0f}/s were shown",
+        f"{live.server_processors:.2f}",
+        f"{live.processors['router']:.2f}, a router beside it",
+        target="" if most is None else f"< {most:.1f}",
+        cpu=f"nats {live.server_us:.0f}",
+        is_met=most is None or live.server_processors < most,
     )
 
 
