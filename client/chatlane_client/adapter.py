@@ -317,6 +317,9 @@ class AdapterClient:
         """Return a message with its draft, which is not edited any more."""
         if self._drafts is None or message.turn_id is None or message.part:
             return message
+        if message.edits is not None:
+            await self._drafts.discard(message.turn_id)
+            return message
         is_answer = message.kind is OutboundKind.ANSWER or message.draft is not None
         if not is_answer and not self._drafts.has_ended(message.turn_id):
             # A notice in the middle of the turn, for example that the agent is unavailable.

@@ -204,6 +204,12 @@ class Drafts:
         """Return whether a turn is over, as far as its events have come."""
         return turn_id in self._over
 
+    async def discard(self, turn_id: UUID) -> None:
+        """End the draft of a turn and delete its message."""
+        draft = self._drafts.get(turn_id)
+        if draft is not None:
+            await self._cancel(turn_id, draft)
+
     async def finish(self, turn_id: UUID) -> str | None:
         """End the draft of a turn, and return the message that the answer is to replace, if any."""
         draft = self._drafts.get(turn_id)

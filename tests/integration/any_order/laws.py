@@ -468,6 +468,16 @@ def _agents_are_told_in_order(step: Step, _story: Story) -> Problems:
             yield f"lost: row {row.seq} of {row.session_id} is not routed"
 
 
+def _claimed_turns_end_once(step: Step, _: Story) -> Problems:
+    """Every claimed turn that is over has one event that tells so, and a live one has none."""
+    heads = (key.split(":") for key in step.after.of_stream("EVENTS") if key.count(":") == 2)
+    told = Counter(turn for kind, turn, *_ in heads if kind == "turn.ended")
+    for turn in step.after.turns.values():
+        expected = 0 if turn.is_live or not turn.attempt else 1
+        if told[str(turn.id)] != expected:
+            yield f"turn: the end of {turn.id} ({turn.state}) was told {told[str(turn.id)]} times"
+
+
 def _sessions_begin_and_end_once(step: Step, story: Story) -> Problems:
     yield from _twice(step.after.stored["EVENTS"])
     told = Counter(
@@ -530,6 +540,7 @@ _LAWS: "Final[tuple[Callable[[Step, Story], Problems], ...]]" = (
     _late_results_change_nothing,
     _chats_are_told_in_order,
     _agents_are_told_in_order,
+    _claimed_turns_end_once,
     _sessions_begin_and_end_once,
     _positions_only_rise,
 )

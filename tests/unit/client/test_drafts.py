@@ -246,3 +246,12 @@ async def test_blank_text_shows_nothing(platform: Platform, drafts: Drafts) -> N
     drafts.update(piece(" \n"))
     assert await drafts.finish(TURN_ID) is None
     assert platform.calls == []
+
+
+async def test_a_discarded_draft_leaves_the_chat(platform: Platform, drafts: Drafts) -> None:
+    drafts.update(started())
+    drafts.update(piece("half"))
+    await eventually(lambda: bool(platform.calls))
+    await drafts.discard(TURN_ID)
+    assert platform.calls == [("send", "half"), ("delete", "")]
+    assert await drafts.finish(TURN_ID) is None

@@ -477,13 +477,14 @@ def _finish(
     said = [] if turn.cancel is CancelReason.SESSION_ENDED else parts
     answer_ids = [_answer_id(arrived, number) for number in range(len(said))]
     for number, part in enumerate(said):
-        draft = None if number else turn.draft
+        # A message that edits an earlier one cannot also take the place of a draft.
+        draft = None if number or part.edits is not None else turn.draft
         speaking.say(part, answer_ids[number], effects, number, draft)
     note_ended(
         turn,
         session,
         arrived.stored_at,
-        TurnOutcome(outcome or Outcome.OK) if turn.cancel is None else TurnOutcome.CANCELLED,
+        TurnOutcome(outcome) if turn.cancel is None else TurnOutcome.CANCELLED,
         effects,
         usage=result.usage,
         outbound_ids=answer_ids,
