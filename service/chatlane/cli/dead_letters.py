@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 import typer
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from chatlane.cli.audit import actor
 from chatlane.cli.dead_letter_source import find_source
@@ -39,7 +39,7 @@ from chatlane.cli.shared.terminal import (
 )
 from chatlane.domain.prompts.sanitize import json_line
 from chatlane_schemas.codec import DecodeError, decode
-from chatlane_schemas.dead import DeadLetter, DeadReason, cause_of
+from chatlane_schemas.dead import DeadLetter, DeadReason, Stage, cause_of
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from chatlane.domain.effects import DeadRow, Publication
     from chatlane.outbox.redrive import Handed, Retrying
     from chatlane.postgres.pool import Store
+    from chatlane_schemas.turns import TurnMessage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -112,7 +113,10 @@ async def list_letters(
 @app.command()
 @run_async
 async def show(letter: IdText, config: Config = None, *, as_json: AsJson = False) -> None:
-    """Show a dead letter with its message body. The audit log records it."""
+    """Show a dead letter with its message body, or what people wrote in a failed turn.
+
+    The audit log records it.
+    """
     from chatlane.store import audit, dead_letters
 
     async with _opened(config) as store, store.transaction() as connection:
@@ -124,10 +128,18 @@ async def show(letter: IdText, config: Config = None, *, as_json: AsJson = False
         await audit.write(
             connection, "dead_letter_shown", None, detail, actor=actor(), outcome="done"
         )
+        written = await _written(connection, row)
     if as_json:
-        typer.echo(_json(None, row, with_body=True))
+        typer.echo(_json(None, row, with_body=True, written=written))
         return
     _print_one(row)
+    if written:
+        open_console().print("messages of the turn:", style="bold")
+    for message in written:
+        sender = message.source.sender
+        name = (sender.name or sender.id) if sender else None
+        text = message.text or f"[{len(message.attachments)} attachments]"
+        open_console().print(plain(f"{name}: {text}" if name else text), soft_wrap=True)
 
 
 @app.command()
@@ -137,7 +149,19 @@ async def retry(
     config: Config = None,
     *,
     reason: Reason = None,
+    session: Annotated[
+        UUID | None,
+        typer.Option(help="All failed turns of this session.", show_default=False),
+    ] = None,
     limit: OldestFirst = 1000,
+    answered_within: Annotated[
+        int,
+        typer.Option(
+            "--answered-within",
+            min=1,
+            help="Most seconds to wait for a turn of the same session to end.",
+        ),
+    ] = 600,
     out_of_order: Annotated[
         bool,
         typer.Option(
@@ -148,8 +172,9 @@ async def retry(
     """Retry dead letters, oldest first. Needs a running router.
 
     A message goes to the end of its log, after newer messages. A failed turn goes to the
-    workers again. The command waits until each is published. A dead letter that cannot be
-    retried stays, and so do newer ones of its conversation.
+    workers again, when the turns of its session before it have ended. The command waits until each
+    is published. A dead letter that cannot be retried stays, and so do newer ones of its
+    conversation.
     """
     from chatlane.outbox.redrive import NotRetriedError, Retrying
 
@@ -157,10 +182,13 @@ async def retry(
     settings = read_client_settings(config)
     async with _opened(config) as store, open_nats(settings, "chatlane-cli") as client:
         retrying = Retrying(store, partial(_publish, client), actor(), slots=settings.router.slots)
-        chosen = await _chosen(store, ids, reason, limit)
+        chosen = await _chosen(store, ids, reason, limit, session)
+        patience = timedelta(seconds=answered_within)
         for letter_id in chosen:
             try:
-                handed = await retrying.retry(letter_id, out_of_order=out_of_order)
+                handed = await retrying.retry_when_idle(
+                    letter_id, patience, out_of_order=out_of_order
+                )
             except NotRetriedError as why:
                 stay += 1
                 typer.echo(f"{letter_id} not retried: {why}", err=True)
@@ -187,17 +215,23 @@ async def drop(
 
 
 async def _chosen(
-    store: "Store", ids: list[str] | None, reason: DeadReason | None, limit: int
+    store: "Store",
+    ids: list[str] | None,
+    reason: DeadReason | None,
+    limit: int,
+    session: UUID | None = None,
 ) -> list[UUID]:
     """Return the ids of the chosen dead letters in the order in which their messages came."""
     from chatlane.store import dead_letters
 
-    if bool(ids) == (reason is not None):
+    if [bool(ids), reason is not None, session is not None].count(True) != 1:
         raise typer.BadParameter(
-            "give either ids or --reason: `chatlane dead-letters list` shows both"
+            "give ids, --reason or --session: `chatlane dead-letters list` shows them"
         )
     async with store.transaction() as connection:
-        if reason is not None:
+        if session is not None:
+            letters = await dead_letters.list_failed_turns(connection, session, limit)
+        elif reason is not None:
             letters = await dead_letters.list_oldest(connection, reason, limit)
         else:
             wanted = {await _find_id(connection, text) for text in ids or ()}
@@ -209,7 +243,7 @@ async def _chosen(
                 raise _no_such(min(missing))
     oldest = datetime.min.replace(tzinfo=UTC)
     if not letters:
-        typer.echo(f"there are no dead letters of reason {reason}")
+        typer.echo(f"there are no dead letters of {reason or f'session {session}'}")
     letters.sort(key=lambda row: (row.stored_at or oldest, row.log or "", row.sequence or 0))
     return [letter.id for letter in letters]
 
@@ -227,6 +261,16 @@ async def _find_id(connection: "PoolConnectionProxy", text: str) -> UUID:
     digits = short_digits(text)
     matches = await dead_letters.find_by_end(connection, digits) if digits else []
     return only_match(text, matches, "dead letter", "chatlane dead-letters list")
+
+
+async def _written(connection: "PoolConnectionProxy", letter: "DeadRow") -> "Sequence[TurnMessage]":
+    """Return what people wrote in the turn of a dead letter; nothing for other dead letters."""
+    from chatlane.store.history import messages
+
+    if letter.stage != Stage.TURNS or letter.body is None:
+        return ()
+    turn_id = UUID(from_json(letter.body)["turn_id"])
+    return (await messages.of_turns(connection, [turn_id])).get(turn_id, ())
 
 
 async def _publish(client: "Client", row: "Publication") -> None:
@@ -268,7 +312,13 @@ async def _opened(config: Path | None) -> AsyncIterator["Store"]:
         yield store
 
 
-def _json(at: datetime | None, letter: "DeadRow", *, with_body: bool = False) -> str:
+def _json(
+    at: datetime | None,
+    letter: "DeadRow",
+    *,
+    with_body: bool = False,
+    written: "Sequence[TurnMessage]" = (),
+) -> str:
     fields = {name: value for name, value in letter._asdict().items() if value is not None}
     fields["digest"] = letter.digest.hex()
     fields["cause"] = cause_of(letter.reason)
@@ -277,6 +327,10 @@ def _json(at: datetime | None, letter: "DeadRow", *, with_body: bool = False) ->
         fields["at"] = at
     if with_body and letter.body is not None:
         fields["body_base64"] = base64.b64encode(letter.body).decode()
+    if written:
+        fields["messages"] = [
+            message.model_dump(mode="json", exclude_none=True) for message in written
+        ]
     return json_line(to_json(fields).decode())
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from pydantic_core import from_json
@@ -42,6 +45,7 @@ _STREAMS: Final[Mapping[str, StreamName]] = {
 }
 
 
+_BUSY_INTERVAL: Final = timedelta(milliseconds=200)
 _LOGGED: Final = frozenset({Stage.INBOUND, Stage.RESULTS})
 # Number of tokens before the partition token in a subject of a log.
 _BEFORE_PARTITION: Final = 3
@@ -49,6 +53,10 @@ _BEFORE_PARTITION: Final = 3
 
 class NotRetriedError(ChatlaneError):
     """A dead letter was not retried or dropped; the text gives the reason."""
+
+
+class ConversationBusyError(NotRetriedError):
+    """A failed turn was not retried, because a turn of its conversation has not ended."""
 
 
 class Handed(NamedTuple):
@@ -112,6 +120,24 @@ class Retrying:
             await self._settle(connection, letter, "dead_letter_retried")
         return Handed(letter, outbox_id)
 
+    async def retry_when_idle(
+        self, letter_id: UUID, patience: timedelta, *, out_of_order: bool = False
+    ) -> Handed:
+        """Hand a letter over as soon as no turn of its conversation is in work.
+
+        Raises:
+            NotRetriedError: It cannot be retried, or its conversation was in work for too long.
+            StoreUnavailableError: Nothing changed.
+        """
+        ends_at = monotonic() + patience.total_seconds()
+        while True:
+            try:
+                return await self.retry(letter_id, out_of_order=out_of_order)
+            except ConversationBusyError:
+                if monotonic() >= ends_at:
+                    raise
+            await asyncio.sleep(_BUSY_INTERVAL.total_seconds())
+
     async def drop(self, letter_id: UUID) -> DeadRow:
         """Delete a letter; an audit entry without the body remains.
 
@@ -170,10 +196,13 @@ class Retrying:
         if session.ended_at is not None:
             raise NotRetriedError("its conversation has ended")
         if session.active_turn is not None:
-            raise NotRetriedError("its conversation is in work: try again when that is answered")
+            raise ConversationBusyError(
+                "its conversation is in work: try again when that is answered"
+            )
         _require_agent(session, turn.agent)
         effects = Effects()
         turn.outcome = turn.error = turn.result_id = turn.token = turn.claim_id = None
+        turn.waits_since, turn.wait_told = None, False
         session.active_turn = turn.id
         repeat_notice(turn, effects)
         await sessions.update(connection, [session])

@@ -95,6 +95,19 @@ async def list_oldest(connection: Connection, reason: str, limit: int) -> list[D
     return [DeadRow._make((*row.values(), None)) for row in rows]
 
 
+FAILED_TURNS_SQL: Final[LiteralString] = f"""
+-- dead_letters: the failed turns of a session, without their bodies
+SELECT {_COLUMNS}
+FROM dead_letters WHERE session_id = $1 AND stage = 'turns' ORDER BY stored_at, at LIMIT $2
+"""  # noqa: S608 - constants
+
+
+async def list_failed_turns(connection: Connection, session_id: UUID, limit: int) -> list[DeadRow]:
+    """Return the dead letters of the failed turns of a session, oldest first, without bodies."""
+    rows = await connection.fetch(FAILED_TURNS_SQL, session_id, limit)
+    return [DeadRow._make((*row.values(), None)) for row in rows]
+
+
 LOCK_DEAD_LETTER_SQL: Final[LiteralString] = f"""
 -- dead_letters: one with its body, for who settles it
 SELECT {_COLUMNS}, body

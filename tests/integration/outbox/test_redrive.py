@@ -1,5 +1,6 @@
 """Dead letters that a person lets come again, or drops."""
 
+import asyncio
 import json
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -12,7 +13,8 @@ from chatlane.maintenance import TableMaintenance
 from chatlane.outbox.redrive import NotRetriedError, Retrying
 from chatlane.store import dead_letters
 from chatlane_schemas.topology import subjects
-from tests.support.worlds.kernel import DAY, Fields, Kernel, catalog, event, open_kernel
+from tests.support.eventually import eventually
+from tests.support.worlds.kernel import DAY, Fields, Kernel, catalog, event, open_kernel, texts
 
 pytestmark = pytest.mark.integration
 
@@ -220,6 +222,35 @@ async def test_the_older_failed_turn_of_a_session_goes_first(kernel: Kernel, log
     await kernel.answer(await kernel.claim_live(session), "to two")
 
     assert await kernel.said(session) == ["one", "two", "to one", "to two"]
+    assert await kernel.dead() == []
+
+
+@pytest.mark.parametrize("number", [2, 3, 5])
+async def test_c92_one_call_retries_the_failed_turns_of_a_session_in_order(
+    kernel: Kernel, log: Log, number: int
+) -> None:
+    words = [str(place) for place in range(number)]
+    session, _, _ = await failed_turn(kernel)
+    words.insert(0, "hello")
+    for place, text in enumerate(words[1:], 2):
+        await kernel.say(event(**ANN, mid=str(place), text=text), DAY + place * SECOND)
+        await give_up(kernel, session)
+    async with kernel.store.transaction() as connection:
+        letters = await dead_letters.list_failed_turns(connection, session, 10)
+    retrying = Retrying(kernel.store, log.publish)
+
+    async def retry_all() -> None:
+        for letter in letters:
+            await retrying.retry_when_idle(letter.id, timedelta(seconds=60))
+
+    retrying_all = asyncio.create_task(retry_all())
+    for text in words:
+        await eventually(lambda: kernel.live_turn(session))
+        claimed = await kernel.claim_live(session)
+        assert texts(claimed) == [text]
+        await kernel.answer(claimed, f"to {text}")
+    await retrying_all
+    assert await kernel.said(session) == [*words, *(f"to {text}" for text in words)]
     assert await kernel.dead() == []
 
 
