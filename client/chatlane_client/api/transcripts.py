@@ -98,6 +98,30 @@ class TranscriptApi(Api):
                 break
         return _without_parted_results(rows, len(rows) - limit)
 
+    async def content(self, session_id: UUID, seq: int) -> str:
+        """Return the whole content of a row, also of one that pages give shortened.
+
+        Raises:
+            LookupError: There is no such row.
+        """
+        text, start = "", 0
+        while True:
+            request = TranscriptLoad(
+                **self._stamp(),
+                session_id=session_id,
+                limit=1,
+                before_seq=seq + 1,
+                as_stored=True,
+                content_from=start,
+            )
+            reply = await self._ask("transcript", "load", request, TranscriptReply)
+            if not reply.rows or reply.rows[0].seq != seq:
+                raise LookupError(f"session {session_id} has no row {seq}")
+            text += reply.rows[0].content or ""
+            if reply.rows[0].content_next is None:
+                return text
+            start = reply.rows[0].content_next
+
     async def revisions(self, session_id: UUID, seq: int) -> AsyncIterator[Revision]:
         """Yield the earlier texts of a row that was edited or deleted, newest first."""
         before = None

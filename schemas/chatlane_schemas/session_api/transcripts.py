@@ -66,6 +66,11 @@ class TranscriptLoad(PersonRequest):
         default=False,
         description="Whether to return stored rows only, without placeholders.",
     )
+    content_from: BigNumber | None = Field(
+        default=None,
+        description="Number of characters to leave out at the beginning of each content; with a "
+        "`limit` of 1 for a row that is given shortened.",
+    )
 
 
 class RowState(StrEnum):
@@ -139,6 +144,15 @@ class TranscriptEntry(StoredContent):
         default=None,
         description="Why the message will not be answered; none if it was answered or can still be "
         "answered.",
+    )
+    content_bytes: BigNumber | None = Field(
+        default=None,
+        description="Size of the whole content, if the row is too large and given shortened. Its tool "
+        "calls then have no arguments. Ranges of the content are read with `content_from`.",
+    )
+    content_next: BigNumber | None = Field(
+        default=None,
+        description="`content_from` of the next range of a shortened row; none at its end.",
     )
     is_placeholder: Flag = Field(
         default=False,

@@ -226,6 +226,11 @@ def _error_code(reply: Envelope) -> ApiErrorCode | None:
     return reply.error.code if isinstance(reply, ApiReply) and reply.error else None
 
 
+def fits(item: Record) -> bool:
+    """Return whether a single item fits into a reply."""
+    return len(item.model_dump_json(exclude_none=True).encode()) < ITEM_BYTES
+
+
 def fitting(items: Iterable[ItemT]) -> tuple[ItemT, ...]:
     """Return the first items that fit into a reply together; at least one if there is any.
 

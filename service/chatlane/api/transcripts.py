@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from chatlane.api.endpoint import ITEM_BYTES, fitting
+from chatlane.api.endpoint import ITEM_BYTES, fits, fitting
 from chatlane.domain.sessions.refusals import invalid, no_session
 from chatlane.domain.sessions.transcripts import (
     clean_start,
@@ -15,6 +15,7 @@ from chatlane.domain.sessions.transcripts import (
     repaired,
     without_open_calls,
 )
+from chatlane.store.history.transcripts import MAX_ROW_BYTES
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.session_api.transcripts import (
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from chatlane_schemas.session_api.sessions import ApiError
     from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
+# Sizes to which rows are shortened if a page or a call and its results do not fit otherwise.
+_SHORT_ROWS: Final = (32 * 1024, 1024)
 # Rows read beyond a page, so that a call is not separated from its results; the result of a turn
 # has at most a thousand rows.
 _WIDER: Final = 1000
@@ -116,25 +119,41 @@ class TranscriptQueries:
 
     async def _page(self, request: TranscriptLoad, start: _Place) -> _Page:
         """Return a page that separates no call from its results, unless they exceed a reply."""
-        page = await self._read(start, request.limit)
-        if request.as_stored:
+        page = await self._read(start, request.limit, content_from=request.content_from)
+        if request.as_stored or request.content_from is not None:
             return page
         whole = _cut_clean(page)
-        if not whole.rows and page.rows:
-            wider = await self._read(start, request.limit + _WIDER)
-            whole = _cut_clean(wider)
-            page = wider
+        for row_bytes in (MAX_ROW_BYTES, *_SHORT_ROWS):
+            if whole.rows or not page.rows:
+                break
+            page = await self._read(start, request.limit + _WIDER, row_bytes)
+            whole = _cut_clean(page)
         whole = whole if whole.rows else page
         rows = repaired(whole.rows)
         if len(fitting(rows)) < len(rows):
             rows = without_open_calls(whole.rows)
         return _Page(rows, whole.before)
 
-    async def _read(self, start: _Place, limit: int) -> _Page:
-        found = await self._reads.rows(
-            start.session_id, below_seq=start.seq, limit=limit, max_bytes=ITEM_BYTES
-        )
-        newest_first = fitting(found.rows)
+    async def _read(
+        self,
+        start: _Place,
+        limit: int,
+        row_bytes: int = MAX_ROW_BYTES,
+        content_from: int | None = None,
+    ) -> _Page:
+        for most in (row_bytes, *_SHORT_ROWS):
+            found = await self._reads.rows(
+                start.session_id,
+                below_seq=start.seq,
+                limit=limit,
+                max_bytes=ITEM_BYTES,
+                row_bytes=min(row_bytes, most),
+                content_from=content_from,
+            )
+            newest_first = fitting(found.rows)
+            # A single row can be larger in JSON, where a control character takes six bytes.
+            if len(newest_first) != 1 or fits(newest_first[0]):
+                break
         has_more = found.has_more or len(newest_first) < len(found.rows)
         before = _Place(start.session_id, newest_first[-1].seq) if has_more else None
         return _Page(newest_first[::-1], before)

@@ -797,3 +797,101 @@ async def test_a_running_turn_keeps_its_own_rows_but_not_its_history(api: Api) -
     assert code(refused) is ApiErrorCode.CONFLICT
     assert code(made) is None
     assert await api.contents(1) == ["s", "u3"]
+
+
+async def read_all(api: Api, number: int) -> list[TranscriptEntry]:
+    """Read a transcript page by page, oldest row first."""
+    rows: list[TranscriptEntry] = []
+    before = None
+    while True:
+        reply = await api.load(number, **({} if before is None else {"before_seq": before}))
+        rows = [*reply.rows, *rows]
+        before = reply.next_before_seq
+        if before is None:
+            return rows
+
+
+LARGE_ROWS: dict[str, tuple[str, str | None, dict[str, Any] | None]] = {
+    "text": (Role.USER, "x" * 1_500_000, None),
+    "astral": (Role.USER, "\N{SLICE OF PIZZA}" * 400_000, None),
+    "control": (Role.USER, "\x01" * 250_000, None),
+    "long answer": (Role.ASSISTANT, "word " * 300_000, None),
+    "result": (Role.TOOL, "y" * 3_000_000, {"tool_call_id": "c1", "tool_name": "read"}),
+    "details": (Role.USER, "files", {"attachments": [{"url": "https://a/" + "b" * 900_000}]}),
+}
+
+
+@pytest.mark.parametrize("large", LARGE_ROWS.values(), ids=LARGE_ROWS)
+async def test_c72_a_row_of_any_size_leaves_its_conversation_readable(
+    api: Api, large: tuple[str, str | None, dict[str, Any] | None]
+) -> None:
+    await api.add_session(1)
+    call = (Role.ASSISTANT, None, {"tool_calls": [{"id": "c1", "function": {"name": "read"}}]})
+    before = call if large[0] == Role.TOOL else (Role.ASSISTANT, "before", None)
+    await api.add_rows(1, [(Role.USER, "first", None), before, large, (Role.USER, "last", None)])
+
+    rows = await read_all(api, 1)
+    assert [row.seq for row in rows] == [1, 2, 3, 4]
+    shown = rows[2]
+    # Control characters take six bytes each in JSON.
+    assert shown.content_bytes == len((large[1] or "").encode())
+    assert shown.tool_call_id == (large[2] or {}).get("tool_call_id")
+    assert rows[3].content_bytes is None
+
+
+@pytest.mark.parametrize("name", ["text", "astral", "control", "result"])
+async def test_c72_a_large_row_is_read_in_ranges(api: Api, name: str) -> None:
+    await api.add_session(1)
+    await api.add_rows(1, [(Role.USER, "first", None), LARGE_ROWS[name]])
+    text, start = "", 0
+    while True:
+        reply = await api.load(1, limit=1, before_seq=3, as_stored=True, content_from=start)
+        [row] = reply.rows
+        text += row.content or ""
+        if row.content_next is None:
+            break
+        assert row.content_next > start
+        start = row.content_next
+    assert text == LARGE_ROWS[name][1]
+
+
+@pytest.mark.parametrize("size", [100_000, 600_000, 3_000_000])
+async def test_c72_calls_with_large_arguments_keep_their_results(api: Api, size: int) -> None:
+    await api.add_session(1)
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "write", "arguments": "z" * size}}
+        for n in range(3)
+    ]
+    results = [(Role.TOOL, "r" * size, {"tool_call_id": f"c{n}"}) for n in range(3)]
+    await api.add_rows(1, [(Role.ASSISTANT, None, {"tool_calls": calls}), *results])
+
+    rows = [row for row in (await api.load(1)).rows if not row.is_placeholder]
+    assert [row.seq for row in rows] == [1, 2, 3, 4]
+    assert [call["id"] for call in rows[0].tool_calls or ()] == ["c0", "c1", "c2"]
+    assert [row.tool_call_id for row in rows[1:]] == ["c0", "c1", "c2"]
+    assert all((row.content or "").startswith("r") for row in rows[1:])
+
+
+async def test_c72_pieces_that_are_large_together_are_read_page_by_page(api: Api) -> None:
+    await api.add_session(1)
+    await api.add_rows(1, [(Role.USER, f"{n}" + "p" * 200_000, None) for n in range(6)])
+    rows = await read_all(api, 1)
+    assert [row.seq for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(row.content_bytes is None for row in rows)
+
+
+async def test_c71_a_result_under_another_id_of_its_call_is_read(api: Api) -> None:
+    await api.add_session(1)
+    calls = [{"id": "fc_1", "call_id": "call_1"}, {"id": 2}]
+    await api.add_rows(
+        1,
+        [
+            (Role.ASSISTANT, None, {"tool_calls": calls}),
+            (Role.USER, "quick!", None),
+            (Role.TOOL, "one", {"tool_call_id": "call_1"}),
+            (Role.TOOL, "two", {"tool_call_id": 2}),
+        ],
+    )
+    assert await api.contents(1) == [None, "one", "two", "quick!"]
+    stored = (await api.load(1, as_stored=True)).rows
+    assert [row.content for row in stored] == [None, "quick!", "one", "two"]

@@ -118,27 +118,62 @@ def _starts_of_calls(rows: Sequence[TranscriptEntry]) -> list[int]:
     return [place for place, row in enumerate(rows) if _calls(row)]
 
 
+class _Call(NamedTuple):
+    """A tool call: the id that it is given out with, and all ids that a result may name."""
+
+    id: str
+    names: frozenset[str | None]
+
+
 class _Matched(NamedTuple):
-    """A group without results that have no call, and the ids of its calls without a result."""
+    """A group without results that have no call.
+
+    Attributes:
+        rows: The call first, then its results, then the other rows.
+        open_calls: The calls without a result.
+    """
 
     rows: list[TranscriptEntry]
-    open_calls: list[str | None]
+    open_calls: list[_Call]
 
 
 def _matched(group: Sequence[TranscriptEntry]) -> _Matched:
-    open_calls = [_call_id(call) for call in _calls(group[0])]
-    kept: list[TranscriptEntry] = []
-    for row in group:
-        if row.role is Role.TOOL:
-            if row.tool_call_id not in open_calls:
-                continue
-            open_calls.remove(row.tool_call_id)
-        kept.append(row)
-    return _Matched(kept, open_calls)
+    """Match the results of a group with its calls.
+
+    A strict model endpoint wants the results directly after their call, and under its id. So a
+    message that came in between follows them, and a result that names another id of its call gets
+    the first one.
+    """
+    calls = _named_calls(group[0])
+    if not calls:
+        return _Matched([row for row in group if row.role is not Role.TOOL], [])
+    open_calls = list(calls)
+    results: list[TranscriptEntry] = []
+    others: list[TranscriptEntry] = []
+    for row in group[1:]:
+        if row.role is not Role.TOOL:
+            others.append(row)
+            continue
+        answered = next((call for call in open_calls if row.tool_call_id in call.names), None)
+        if answered is not None:
+            open_calls.remove(answered)
+            is_same = row.tool_call_id == answered.id
+            update = {"tool_call_id": answered.id}
+            results.append(row if is_same else row.model_copy(update=update))
+    return _Matched([_with_ids(group[0], calls), *results, *others], open_calls)
+
+
+def _with_ids(calling: TranscriptEntry, calls: Sequence[_Call]) -> TranscriptEntry:
+    """Return a row whose calls have their id as text under `id`."""
+    stored = _calls(calling)
+    if all(call.get("id") == known.id for call, known in zip(stored, calls, strict=True)):
+        return calling
+    tool_calls = [{**call, "id": known.id} for call, known in zip(stored, calls, strict=True)]
+    return calling.model_copy(update={"tool_calls": tool_calls})
 
 
 def _with_placeholders(
-    rows: list[TranscriptEntry], open_calls: list[str | None]
+    rows: list[TranscriptEntry], open_calls: list[_Call]
 ) -> Iterable[TranscriptEntry]:
     if not open_calls:
         return rows
@@ -149,18 +184,18 @@ def _with_placeholders(
                 "role": Role.TOOL,
                 "content": NO_RESULT,
                 "tool_calls": None,
-                "tool_call_id": call_id,
+                "tool_call_id": call.id,
                 "attachments": (),
                 "is_placeholder": True,
             }
         )
-        for call_id in open_calls
+        for call in open_calls
     ]
     return [calling, *missing, *rows[1:]]
 
 
 def _without_calls(
-    rows: list[TranscriptEntry], open_calls: list[str | None]
+    rows: list[TranscriptEntry], open_calls: list[_Call]
 ) -> Iterable[TranscriptEntry]:
     if not open_calls:
         return rows
@@ -168,9 +203,9 @@ def _without_calls(
     left = list(open_calls)
     answered: list[Mapping[str, object]] = []
     # From the end: of two calls with the same id the first is the answered one.
-    for call in reversed(_calls(calling)):
-        if _call_id(call) in left:
-            left.remove(_call_id(call))
+    for call, known in zip(reversed(_calls(calling)), reversed(_named_calls(calling)), strict=True):
+        if known in left:
+            left.remove(known)
         else:
             answered.insert(0, call)
     if not answered and not calling.content and not calling.attachments:
@@ -182,12 +217,21 @@ def _calls(row: TranscriptEntry) -> Sequence[Mapping[str, object]]:
     return row.tool_calls or () if row.role is Role.ASSISTANT else ()
 
 
-def _call_id(call: Mapping[str, object]) -> str | None:
-    for name in ("id", "call_id"):
-        value = call.get(name)
-        if isinstance(value, str):
-            return value
-    return None
+def _named_calls(row: TranscriptEntry) -> list[_Call]:
+    """Return the ids of the calls of a row; some models give a call two, and some give numbers.
+
+    A call without an id gets one, which strict model endpoints need.
+    """
+    named = []
+    for number, call in enumerate(_calls(row)):
+        values = (call.get(name) for name in ("id", "call_id"))
+        ids = [
+            str(value)
+            for value in values
+            if isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+        ]
+        named.append(_Call(ids[0] if ids else f"call-{row.seq}-{number}", frozenset(ids or [None])))
+    return named
 
 
 @dataclass(frozen=True, slots=True)

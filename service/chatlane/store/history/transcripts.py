@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from chatlane_schemas.session_api.people import Person
 
 
+# Larger than the largest message of the contract: only rows of imports are larger.
+MAX_ROW_BYTES: Final = 256 * 1024
+
+
 class Prefix(Protocol):
     """Gives the sender prefix of a row, or of another sender in the place of the row."""
 
@@ -106,19 +110,43 @@ class TranscriptReads:
 
     _ROWS: Final[LiteralString] = """
         -- transcripts.rows: the newest rows below a place, as many as fit a budget
-        SELECT seq, role, content, details, author, platform_message_id, id, turn_id, created_at,
+        SELECT seq, role,
+               CASE WHEN bytes > $5 OR $6::bigint IS NOT NULL
+                    THEN substr(content, least(coalesce($6::bigint, 0), 2147483646)::int + 1, $5::int / 4)
+                    ELSE content END AS content,
+               -- The calls of a row that is too large keep what a result refers to.
+               CASE WHEN bytes <= $5 OR coalesce(length(details::text), 0) <= $5 / 2 THEN details
+                    WHEN jsonb_typeof(details -> 'tool_calls') = 'array' THEN jsonb_build_object(
+                        'tool_calls', (
+                            SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+                                'id', call -> 'id', 'call_id', call -> 'call_id',
+                                'type', call -> 'type', 'name', call -> 'name',
+                                'function', CASE WHEN call ? 'function' THEN jsonb_build_object(
+                                    'name', call #> '{function,name}', 'arguments', '{}') END)))
+                            FROM jsonb_array_elements(details -> 'tool_calls') AS call))
+                    ELSE jsonb_strip_nulls(jsonb_build_object(
+                        'tool_call_id', details -> 'tool_call_id',
+                        'tool_name', details -> 'tool_name',
+                        'kind', details -> 'kind')) END AS details,
+               CASE WHEN bytes > $5 OR $6::bigint IS NOT NULL
+                    THEN coalesce(octet_length(content), 0) END AS content_bytes,
+               CASE WHEN (bytes > $5 OR $6::bigint IS NOT NULL)
+                     AND coalesce($6::bigint, 0) + $5 / 4 < length(content)
+                    THEN coalesce($6::bigint, 0) + $5 / 4 END AS content_next,
+               author, platform_message_id, id, turn_id, created_at,
                state, unanswered, source, found,
                (SELECT session_key FROM sessions WHERE id = $1) AS session_key,
                (SELECT agent FROM sessions WHERE id = $1) AS agent
         FROM (
             SELECT *,
-                   sum(coalesce(octet_length(content), 0) + coalesce(length(details::text), 0))
-                       OVER (ORDER BY seq DESC) AS bytes_so_far,
+                   sum(least(bytes, $5)) OVER (ORDER BY seq DESC) AS bytes_so_far,
                    row_number() OVER (ORDER BY seq DESC) AS place,
                    count(*) OVER () AS found
             FROM (
                 SELECT seq, role, content, details, author, platform_message_id, id, turn_id,
-                       created_at, state, unanswered, source
+                       created_at, state, unanswered, source,
+                       coalesce(octet_length(content), 0) + coalesce(length(details::text), 0)
+                           AS bytes
                 FROM messages
                 WHERE session_id = $1 AND seq < $2
                 ORDER BY seq DESC
@@ -130,23 +158,33 @@ class TranscriptReads:
     """
 
     async def rows(
-        self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
+        self,
+        session_id: UUID,
+        *,
+        below_seq: int,
+        limit: int,
+        max_bytes: int,
+        row_bytes: int = MAX_ROW_BYTES,
+        content_from: int | None = None,
     ) -> RowsBefore:
         """Return the rows just below a place.
 
         Returns at most `limit` rows whose texts take at most `max_bytes`, and always at least one
-        if there is one. The rest is left to the next page.
+        if there is one. The rest is left to the next page. A row of more than `row_bytes` is
+        shortened. If `content_from` is given, each content is that range of it.
         """
         while True:
             async with self._store.transaction() as connection:
-                rows = await connection.fetch(self._ROWS, session_id, below_seq, limit, max_bytes)
+                rows = await connection.fetch(
+                    self._ROWS, session_id, below_seq, limit, max_bytes, row_bytes, content_from
+                )
                 details = [from_json(row["details"] or "{}") for row in rows]
                 replied = await replies.load(connection, details)
             prefix = self._prefixes(rows)
             shown = tuple(
                 entry
                 for row, fields, other in zip(rows, details, replied, strict=True)
-                if (entry := _entry(row, fields, prefix, other)) is not None
+                if (entry := _entry(row, fields, prefix, other, content_from)) is not None
             )
             has_more = bool(rows) and rows[0]["found"] > len(rows)
             if shown or not has_more:
@@ -213,6 +251,19 @@ def _revision(row: asyncpg.Record) -> Revision:
     )
 
 
+def _text(row: asyncpg.Record, content_from: int | None) -> str | None:
+    """Return the content of a row; a shortened one ends with a remark that a model can read."""
+    content: str | None = row["content"]
+    if content_from is None and row["content_next"] is not None:
+        return f"{content}\n[Shortened: the whole text has {row['content_bytes']} bytes.]"
+    return content
+
+
+def _id_text(value: object) -> object:
+    """Return the id of a call as text: imported rows may have numbers."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def _content(details: Mapping[str, object]) -> dict[str, object]:
     """Return the content of a row besides text and files."""
     stored = {name: value for name, value in details.items() if name in STORED_FIELDS}
@@ -225,6 +276,7 @@ def _entry(
     details: Mapping[str, object],
     prefix: Prefix,
     replied: RepliedMessage | None,
+    content_from: int | None,
 ) -> TranscriptEntry | None:
     """Return the API view of a row; None if its role is unknown."""
     if replied is not None and replied.sender is not None:
@@ -237,12 +289,15 @@ def _entry(
             "replied": replied,
             "seq": row["seq"],
             "role": row["role"],
-            "content": row["content"],
+            "content": _text(row, content_from),
+            "content_bytes": row["content_bytes"],
+            "content_next": row["content_next"],
             "author": row["author"],
             "sender_prefix": prefix(row),
             "platform_message_id": row["platform_message_id"],
             "message_id": row["id"],
             "turn_id": row["turn_id"],
+            "tool_call_id": _id_text(details.get("tool_call_id")),
             "buttons": details.get("buttons"),
             "edits": details.get("edits"),
             "created_at": row["created_at"],

@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,7 +112,41 @@ def test_of_two_calls_with_one_id_and_one_result_the_first_stays() -> None:
 def test_results_after_a_word_in_between_still_answer_the_call() -> None:
     rows = [row(1, Role.ASSISTANT, None, "a"), row(2, Role.USER, "wait"), result(3, "a")]
 
-    assert repaired(rows) == tuple(rows)
+    assert seqs(repaired(rows)) == [1, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "named", "given"),
+    [
+        ({"id": "fc_1", "call_id": "call_1"}, "call_1", "fc_1"),
+        ({"id": "fc_1", "call_id": "call_1"}, "fc_1", "fc_1"),
+        ({"call_id": "call_1"}, "call_1", "call_1"),
+        ({"id": 7}, "7", "7"),
+        ({"id": 0, "call_id": 12}, "12", "0"),
+        ({"id": None, "call_id": "x"}, "x", "x"),
+        ({"id": "", "call_id": "x"}, "x", "x"),
+        ({}, None, "call-1-0"),
+    ],
+)
+def test_c71_a_result_may_name_any_id_of_its_call(
+    call: dict[str, Any], named: str | None, given: str
+) -> None:
+    calling = row(1, Role.ASSISTANT, None).model_copy(update={"tool_calls": [call]})
+    shown = repaired([calling, result(2, named)])
+    [shown_call] = shown[0].tool_calls or ()
+    assert shown_call == {**call, "id": given}
+    assert [one.tool_call_id for one in shown[1:]] == [given]
+    assert calling.tool_calls == [call]
+
+
+def test_c71_each_of_several_calls_with_two_ids_gets_its_result() -> None:
+    calls = [{"id": f"fc_{number}", "call_id": f"call_{number}"} for number in range(3)]
+    calling = row(1, Role.ASSISTANT, None).model_copy(update={"tool_calls": calls})
+    rows = [calling, result(2, "call_2"), row(3, Role.USER, "quick!"), result(4, "fc_0")]
+    shown = repaired(rows)
+    assert [one.tool_call_id for one in shown] == [None, "fc_1", "fc_2", "fc_0", None]
+    assert [one.is_placeholder for one in shown] == [False, True, False, False, False]
+    assert seqs(without_open_calls(rows)) == [1, 2, 4, 3]
 
 
 def test_a_page_does_not_begin_between_call_and_result() -> None:
@@ -161,7 +197,6 @@ def test_whatever_is_stored_every_call_shown_has_its_result(
             open_calls[one.tool_call_id] -= 1
     assert open_calls.total() == 0
     assert repaired(shown) == shown
-    assert seqs(shown) == sorted(seqs(shown))
     # What people wrote is never left out.
     said = [one for one in rows if one.role is Role.USER]
     assert [one for one in shown if one.role is Role.USER] == said
