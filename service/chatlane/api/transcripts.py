@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from chatlane.api.endpoint import Reads
     from chatlane.domain.sessions.transcripts import Version
-    from chatlane.store.history.transcripts import TranscriptReads
+    from chatlane.store.history.transcripts import RowsBefore, TranscriptReads
     from chatlane_schemas.session_api.sessions import ApiError
     from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
@@ -141,22 +141,28 @@ class TranscriptQueries:
         row_bytes: int = MAX_ROW_BYTES,
         content_from: int | None = None,
     ) -> _Page:
-        for most in (row_bytes, *_SHORT_ROWS):
-            found = await self._reads.rows(
-                start.session_id,
-                below_seq=start.seq,
-                limit=limit,
-                max_bytes=ITEM_BYTES,
-                row_bytes=min(row_bytes, most),
-                content_from=content_from,
-            )
-            newest_first = fitting(found.rows)
+        found = await self._rows(start, limit, row_bytes, content_from)
+        for shorter in _SHORT_ROWS:
             # A single row can be larger in JSON, where a control character takes six bytes.
-            if len(newest_first) != 1 or fits(newest_first[0]):
+            if not found.rows or fits(found.rows[0]):
                 break
+            found = await self._rows(start, limit, min(row_bytes, shorter), content_from)
+        newest_first = fitting(found.rows)
         has_more = found.has_more or len(newest_first) < len(found.rows)
         before = _Place(start.session_id, newest_first[-1].seq) if has_more else None
         return _Page(newest_first[::-1], before)
+
+    async def _rows(
+        self, start: _Place, limit: int, row_bytes: int, content_from: int | None
+    ) -> RowsBefore:
+        return await self._reads.rows(
+            start.session_id,
+            below_seq=start.seq,
+            limit=limit,
+            max_bytes=ITEM_BYTES,
+            row_bytes=row_bytes,
+            content_from=content_from,
+        )
 
 
 def _cut_clean(page: _Page) -> _Page:

@@ -230,7 +230,8 @@ def _named_calls(row: TranscriptEntry) -> list[_Call]:
             for value in values
             if isinstance(value, str | int) and not isinstance(value, bool) and value != ""
         ]
-        named.append(_Call(ids[0] if ids else f"call-{row.seq}-{number}", frozenset(ids or [None])))
+        names: frozenset[str | None] = frozenset(ids) if ids else frozenset({None})
+        named.append(_Call(ids[0] if ids else f"call-{row.seq}-{number}", names))
     return named
 
 

@@ -133,8 +133,7 @@ def test_c71_a_result_may_name_any_id_of_its_call(
 ) -> None:
     calling = row(1, Role.ASSISTANT, None).model_copy(update={"tool_calls": [call]})
     shown = repaired([calling, result(2, named)])
-    [shown_call] = shown[0].tool_calls or ()
-    assert shown_call == {**call, "id": given}
+    assert shown[0].tool_calls == [{**call, "id": given}]
     assert [one.tool_call_id for one in shown[1:]] == [given]
     assert calling.tool_calls == [call]
 
