@@ -8,6 +8,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from chatlane_schemas.visible_text import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -50,6 +52,8 @@ _CALL: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,31})(?:@([^\s@/]{1,64}))?(?=
 # The line ends of `str.splitlines`.
 _LINE_END: Final = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _BOT_ENDING: Final = "bot"
+_SLASH: Final = "/"
+_WIDE_SLASH: Final = "\N{FULLWIDTH SOLIDUS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,8 @@ def _find_call(
     """Find a command in a text, after its prefix and an optional mention of this bot."""
     if text is None:
         return None
+    if not text.isascii():
+        text = _as_seen(text, prefix)
     begin = 0
     # Plain text costs this check and nothing else.
     if not text.startswith(prefix):
@@ -144,6 +150,21 @@ def _find_call(
             return None
         begin = mentioned.end()
     return _CALL.match(text, begin + len(prefix))
+
+
+def _as_seen(text: str, prefix: str) -> str:
+    """Return a text with the first line as people see it, if that may be a command.
+
+    Keyboards and copied text add invisible characters, and some keyboards write a wide slash.
+    """
+    end = _LINE_END.search(text)
+    line = text if end is None else text[: end.start()]
+    if prefix not in line and (prefix != _SLASH or _WIDE_SLASH not in line):
+        return text
+    seen = visible(line)
+    if prefix == _SLASH and seen.startswith(_WIDE_SLASH):
+        seen = _SLASH + seen.removeprefix(_WIDE_SLASH)
+    return seen + text[len(line) :]
 
 
 def _with_lines(name: CommandName, behind: str) -> Command:

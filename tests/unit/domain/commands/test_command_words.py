@@ -231,3 +231,42 @@ def test_groups_have_a_list_of_their_own() -> None:
     nobody = CommandRules(group_access={"default": frozenset()})
     assert not nobody.permits(CommandName.NEW, "group", {"1"})
     assert nobody.permits(CommandName.NEW, "dm", {"1"})
+
+
+@pytest.mark.parametrize("name", [CommandName.STOP, CommandName.NEW, CommandName.STATUS])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "\u2060/{}\u2060",
+        "\u200f/{}",
+        "\ufeff/{}",
+        "/{}\u200b",
+        "\uff0f{}",
+        "\u200e\uff0f{}\u200f",
+        "/\u200b{}",
+        "\u2066/{}\u2069",
+        "@our_bot \u2060/{}",
+    ],
+)
+def test_c80_a_command_is_what_the_eye_sees(name: CommandName, form: str) -> None:
+    mention = own_mention(OURS, frozenset())
+    assert parse_command(form.format(name), RULES, OURS, mention) == Command(name)
+    split = form.format(f"{name[:2]}\u200b{name[2:]}")
+    assert parse_command(split, RULES, OURS, mention) == Command(name)
+
+
+@pytest.mark.parametrize(
+    "text", ["\u2215new", "\u2044stop", "é/new", "\u200b x /new", "\u0130/stop", "😀 /new"]
+)
+def test_c80_what_looks_different_is_plain_text(text: str) -> None:
+    assert parse_command(text, RULES, OURS) is None
+
+
+def test_c80_the_words_behind_a_command_stay_as_they_are() -> None:
+    family = "\U0001f469\u200d\U0001f467"
+    assert parse_command(f"\u200b/queue {family} ok", RULES, OURS) == Command(
+        CommandName.QUEUE, f"{family} ok"
+    )
+    assert parse_command(f"\u200b/new\n\u2060{family}", RULES, OURS) == Command(
+        CommandName.NEW, "", f"\u2060{family}"
+    )
