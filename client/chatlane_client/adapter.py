@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -48,10 +48,10 @@ from chatlane_schemas.topology.subjects import LiveTurnPath
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Initial and longest delay that senders are asked to wait while the log is full.
 # A receipt that is not confirmed is published again, unless the process is to stop.
 _RECEIPT_PATIENCE: Final = timedelta(seconds=5)
 GIVE_UP_AFTER: Final = timedelta(hours=24)
+# Initial and longest delay that senders are asked to wait while the log is full.
 _FULL: Final = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 
 
@@ -135,7 +135,12 @@ class AdapterClient:
         chat = self._chats.setdefault(subject, asyncio.Lock())
         names = {"chatlane.platform": self._platform, "chatlane.account": self._account}
         async with self._behind_deliveries(event), chat:
-            with span("publish INBOUND", SpanKind.PRODUCER, names):
+            # A receipt begins no work that a trace could follow.
+            with (
+                nullcontext()
+                if event.receipt is not None
+                else span("publish INBOUND", SpanKind.PRODUCER, names)
+            ):
                 return await self._publish(subject, event, give_up_after)
 
     @asynccontextmanager

@@ -80,7 +80,8 @@ LEFTOVERS_SQL: Final[LiteralString] = """
 -- demo: what is still to do
 SELECT (SELECT count(*) FROM outbox) AS outbox,
        (SELECT count(*) FROM waiting) AS waiting,
-       (SELECT count(*) FROM turns WHERE state IN ('ready', 'claimed')) AS live_turns
+       (SELECT count(*) FROM turns WHERE state IN ('ready', 'claimed')) AS live_turns,
+       (SELECT count(*) FROM deliveries WHERE state <> 'delivered') AS undelivered
 """
 
 
@@ -147,6 +148,7 @@ class Observer:
             "outbox rows": counts["outbox"],
             "waiting messages": counts["waiting"],
             "live turns": counts["live_turns"],
+            "messages without a receipt": counts["undelivered"],
         }
 
     async def _fetch(self, query: LiteralString, *arguments: object) -> list[Any]:
@@ -175,8 +177,21 @@ class Observer:
 
 
 async def read_log(client: Client) -> list[LogEntry]:
-    """Return all messages that INBOUND keeps."""
-    return [_log_entry(message) for message in await _read_stream(client, "INBOUND")]
+    """Return all messages that INBOUND keeps, except the receipts of the delivering adapters."""
+    return [
+        _log_entry(message)
+        for message in await _read_stream(client, "INBOUND")
+        if not is_receipt(message.data or b"")
+    ]
+
+
+def is_receipt(body: bytes) -> bool:
+    """Return whether a body of INBOUND reports the delivery of an outbound message."""
+    try:
+        event = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(event, dict) and isinstance(event.get("receipt"), dict)
 
 
 async def read_dead_notices(client: Client) -> list[DeadLetter]:

@@ -241,6 +241,8 @@ class FakeRouter:
 
     def _route(self, _: str, body: bytes) -> None:
         event = decode(InboundEvent, body)
+        if event.receipt is not None:
+            return
         if event.id in self._seen:
             return
         self._seen.add(event.id)

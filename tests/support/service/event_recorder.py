@@ -15,6 +15,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from chatlane_client.transport.connection import until_connected
+from chatlane_devkit.demo.observer import is_receipt
 from chatlane_devkit.judge.history import (
     DeadLetter,
     History,
@@ -73,7 +74,8 @@ _LATE: Final[LiteralString] = "SELECT id FROM late_results"
 _LEFT_OVER: Final[LiteralString] = """
 SELECT (SELECT count(*) FROM outbox) AS "outbox rows",
     (SELECT count(*) FROM waiting) AS "waiting messages",
-    (SELECT count(*) FROM turns WHERE state IN ('ready', 'claimed')) AS "live turns"
+    (SELECT count(*) FROM turns WHERE state IN ('ready', 'claimed')) AS "live turns",
+    (SELECT count(*) FROM deliveries WHERE state <> 'delivered') AS "messages without a receipt"
 """
 
 
@@ -174,7 +176,7 @@ class EventRecorder:
             log=[
                 LogEntry(known)
                 async for raw in self.stored("INBOUND")
-                if (known := _message_id(raw))
+                if (known := _message_id(raw)) and not is_receipt(raw.data)
             ],
             sessions=[Session(*row) for row in await self.fetch(_SESSIONS)],
             rows=[Row(*row) for row in await self.fetch(_ROWS)],
