@@ -104,7 +104,8 @@ class Answerer:
     async def _read(self, message: Msg) -> None:
         with suppress(DecodeError):
             event = decode(InboundEvent, message.data)
-            if not self.is_deaf and event.id not in self.answered:
+            is_new = event.receipt is None and event.id not in self.answered
+            if is_new and not self.is_deaf:
                 self.answered.add(event.id)
                 await self._answer(event)
         await message.ack()
