@@ -197,7 +197,9 @@ async def test_every_chat_is_published_in_order_and_answered(stage: Stage) -> No
     await stage.play(*steps)
     assert (stage.score.published, stage.score.due, stage.score.heard) == (700, 700, 700)
     log = await read_log(stage.client)
-    assert [entry.sequence for entry in log] == list(range(1, 701))
+    # Receipts of the answers are between them.
+    sequences = [entry.sequence for entry in log]
+    assert (len(sequences), sequences) == (700, sorted(set(sequences)))
     numbers: dict[str, list[int]] = defaultdict(list)
     for entry in log:
         numbers[entry.chat].append(int(entry.nats_id[1:]))
