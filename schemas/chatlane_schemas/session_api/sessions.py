@@ -96,7 +96,7 @@ class SessionFilter(PersonRequest):
     )
     active_since: Instant | None = Field(
         default=None,
-        description="Only sessions in which a person has written since.",
+        description="Only sessions in which a person has written since this time.",
     )
     archived: Flag | None = Field(
         default=None, description="Only archived sessions, or only others."
@@ -104,7 +104,7 @@ class SessionFilter(PersonRequest):
 
 
 class SessionList(SessionFilter):
-    """Lists sessions, newest first.
+    """Lists sessions; those that began last come first.
 
     A page may be shorter than its limit, or empty, while more pages follow: there is a next page if
     and only if the reply has a `next_cursor`.
@@ -127,7 +127,9 @@ class SessionView(Record):
         default=None,
         description="Why the session ended; none if the router does not know the reason.",
     )
-    last_activity_at: Instant = Field(description="When a person last wrote.")
+    last_activity_at: Instant = Field(
+        description="When a person last wrote, or when the session began if no person did."
+    )
     message_count: BigNumber = Field(description="Rows in its transcript.")
     title: Text | None = Field(default=None, description="Title for people.")
     is_busy: Flag = Field(default=False, description="Whether a turn is running.")

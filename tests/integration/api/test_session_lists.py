@@ -124,7 +124,7 @@ async def test_every_filter_leaves_what_it_says_and_all_work_together(lists: Lis
     assert await lists.numbers(origin="acp") == [6, 3]
     assert await lists.numbers(origin="chat") == [5, 4, 2, 1]
     assert await lists.numbers(active_since=AT + timedelta(hours=1)) == [5, 4]
-    assert await lists.numbers(active_since=AT + timedelta(minutes=3)) == [6, 5, 4, 3]
+    assert await lists.numbers(active_since=AT + timedelta(minutes=3)) == [5, 4]
     assert await lists.numbers(archived=True) == [5, 3]
     assert await lists.numbers(archived=False) == [6, 4, 2, 1]
     assert await lists.numbers(acting_for=ANN) == [6, 5, 4, 3]
@@ -204,3 +204,14 @@ async def test_a_page_is_one_statement_however_many_sessions_there_are(
     assert statements == few * 2
     assert statements == [SessionReads._PAGE] * 2
     assert "messages" not in SessionReads._PAGE
+
+
+@pytest.mark.parametrize("after", [timedelta(0), timedelta(minutes=2), timedelta(hours=3)])
+async def test_c94_only_sessions_that_were_written_in_are_active(
+    lists: Lists, after: timedelta
+) -> None:
+    await lists.add(1, 2, 3)
+    await lists.add(4, last_activity_at=AT + timedelta(hours=3))
+    await lists.add(5, last_activity_at=AT - timedelta(days=1))
+    assert await lists.numbers(active_since=AT + after) == [4]
+    assert await lists.numbers(active_since=AT + timedelta(hours=4)) == []

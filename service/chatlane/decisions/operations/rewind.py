@@ -36,11 +36,14 @@ class Undone(NamedTuple):
 async def rewind(connection: PoolConnectionProxy, session: Session, turns: int) -> Undone:
     """Remove the last turns completely; a number above the number of turns removes all.
 
-    No turn may be running in the session: its answer would refer to removed rows.
+    No turn may be running in the session: its answer would refer to removed rows. The counters of
+    the session change, so the caller has to write it.
     """
     last = await transcript_changes.last_turns(connection, session.id, turns)
     if last is None:
         return Undone(0, None)
+    said = await transcript_changes.count_said(connection, session.id, last.from_seq)
+    session.user_messages = max(0, session.user_messages - said)
     return Undone(
         await transcript_changes.take_out(connection, session.id, last.from_seq), last.text
     )

@@ -147,8 +147,7 @@ class SessionReads:
         return tuple(filter(None, map(_view, rows)))
 
     _FILTERED: Final[LiteralString] = (
-        "id, owner, platform, agent, origin, archived_at, ended_at,"
-        " coalesce(last_activity_at, started_at) AS active_at"
+        "id, owner, platform, agent, origin, archived_at, ended_at, last_activity_at"
     )
     # The newest sessions below an id, read from the index that $1 names. With optional conditions
     # instead, the planner may choose a plan that walks all sessions to find a rare platform.
@@ -176,7 +175,7 @@ class SessionReads:
     _MATCHES: Final[LiteralString] = """
                   ($4::text[] IS NULL OR owner = ANY($4)) AND ($5::text IS NULL OR platform = $5)
               AND ($6::text IS NULL OR agent = $6) AND ($7::text IS NULL OR origin = $7)
-              AND ($8::timestamptz IS NULL OR active_at >= $8)
+              AND ($8::timestamptz IS NULL OR last_activity_at >= $8)
               AND ($9::boolean IS NULL OR (archived_at IS NOT NULL) = $9)
     """
 

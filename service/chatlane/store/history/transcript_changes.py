@@ -281,6 +281,32 @@ async def take_out(
     return count_of(status)
 
 
+COUNT_SAID_SQL: Final[LiteralString] = """
+-- messages: count what people wrote in their chats from a place on
+SELECT count(*) FROM messages
+WHERE session_id = $1 AND seq >= $2 AND role = 'user' AND source IS NOT NULL
+  AND coalesce(details ->> 'kind', 'message') = 'message'
+  AND source #>> '{sender,is_bot}' IS DISTINCT FROM 'true'
+"""
+
+
+async def count_said(connection: Connection, session_id: UUID, from_seq: int) -> int:
+    """Return how many rows from a place on people wrote in their chats."""
+    count: int = await connection.fetchval(COUNT_SAID_SQL, session_id, from_seq)
+    return count
+
+
+UNCOUNT_SQL: Final[LiteralString] = """
+-- sessions: messages of people that were undone do not count
+UPDATE sessions SET user_messages = greatest(0, user_messages - $2) WHERE id = $1
+"""
+
+
+async def uncount_said(connection: Connection, session_id: UUID, said: int) -> None:
+    """Subtract messages that were undone from those of people in a locked session."""
+    await connection.execute(UNCOUNT_SQL, session_id, said)
+
+
 COUNT_TAIL_SQL: Final[LiteralString] = """
 -- messages: count the rows after a place, and whether one waits for a `stream` answer
 SELECT count(*),

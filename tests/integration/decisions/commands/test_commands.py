@@ -444,3 +444,18 @@ async def test_f09_a_list_cuts_between_signs(kernel: Kernel) -> None:
     await kernel.say(event(**ANN, mid="2", text="/sessions"), at("09:01"))
     shown = (await kernel.told())[-1].removeprefix("1. ").partition(" (")[0]
     assert shown == family * 60 + "…"
+
+
+@pytest.mark.parametrize(
+    ("undone", "left"), [("1", "2 messages"), ("2", "1 message"), ("9", "0 messages")]
+)
+async def test_c94_status_does_not_count_what_was_undone(
+    kernel: Kernel, undone: str, left: str
+) -> None:
+    for number in range(3):
+        placed = await kernel.say(event(**ANN, mid=f"{number}", text=f"{number}"), at("10:00"))
+        await kernel.run_turn(placed.session)
+    for number, text in enumerate((f"/undo {undone}", "/status"), 10):
+        await kernel.say(event(**ANN, mid=f"{number}", text=text), at("10:30"))
+    status = (await kernel.told())[-1]
+    assert left in status
