@@ -15,6 +15,7 @@ from chatlane_client.turn_reader import TurnReader, TurnWatch
 from chatlane_schemas import new_envelope_id
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.live_turns import TurnEnded
+from chatlane_schemas.session_api.deliveries import DeliveryGet, DeliveryReply, DeliveryView
 from chatlane_schemas.session_api.session_changes import (
     Preference,
     SessionArchive,
@@ -78,6 +79,18 @@ class SessionApi(Api):
         """Return a session."""
         request = SessionGet(**self._stamp(), session_id=session_id)
         return await self._ask_session("get", request)
+
+    async def deliveries(
+        self, session_id: UUID, message_id: UUID | None = None
+    ) -> tuple[DeliveryView, ...]:
+        """Return what became of the newest outbound messages of a session, oldest first.
+
+        Args:
+            session_id: Session that spoke.
+            message_id: Id of one `OutboundMessage`; without it, up to 200 messages.
+        """
+        request = DeliveryGet(**self._stamp(), session_id=session_id, message_id=message_id)
+        return (await self._ask("delivery", "get", request, DeliveryReply)).deliveries
 
     async def peek(self, session_key: str) -> SessionView | None:
         """Return the current session of a key, if the person has access to it."""

@@ -258,6 +258,8 @@ def arrive(prepared: ValidatedEvent, book: AliasBook) -> ResolvedMessage | Rejec
 def _arrived(
     heard: DeclaredEvent, resolved: Resolved, moves_to: str | None = None
 ) -> ResolvedMessage | RejectedMessage:
+    if heard.tells_delivery:
+        return _receipt_message(heard, resolved)
     key = session_key(resolved.address, heard.platform.keys)
     if isinstance(key, NoConversation):
         return RejectedMessage(heard.message, key.reason, key.detail)
@@ -295,8 +297,6 @@ def _arrived(
         is_unresolved = resolved.address is heard.address and not platform.person_aliases
         # The adapter may have sent only this id before.
         arrived = arrived._replace(other_ids=(sender.id,)) if is_unresolved else arrived
-    if heard.tells_delivery:
-        return arrived._replace(receipt=_receipt(heard, resolved))
     if heard.is_of_staff:
         pause = heard.account.staff_pause
         arrived = arrived._replace(command=None, pair=None, counted=None, staff_pause=pause)
@@ -330,6 +330,23 @@ def _numbering(heard: DeclaredEvent, resolved: Resolved) -> Address:
     if not resolved.is_handed_on or resolved.person is None:
         return heard.address
     return heard.address._replace(chat_id=resolved.person)
+
+
+def _receipt_message(heard: DeclaredEvent, resolved: Resolved) -> ResolvedMessage:
+    """Return a receipt: it belongs to no conversation by its key, and leaves no mark itself."""
+    return ResolvedMessage(
+        event=heard.event,
+        session_key="",
+        former_keys=(),
+        digests=(),
+        agent=heard.agent,
+        policy=heard.policy,
+        stored_at=heard.message.stored_at,
+        size_bytes=len(heard.message.body),
+        source="",
+        details="",
+        receipt=_receipt(heard, resolved),
+    )
 
 
 def _receipt(heard: DeclaredEvent, resolved: Resolved) -> ArrivedReceipt:

@@ -2,18 +2,36 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from nats.aio.client import Client
 
 from chatlane.app import App
-from chatlane_client import AdapterClient, Piece, RetryAfter, TextLimit, open_connection
+from chatlane_client import (
+    AdapterClient,
+    Piece,
+    RetryAfter,
+    SessionApi,
+    SessionNotFoundError,
+    TextLimit,
+    open_connection,
+)
 from chatlane_client.pieces import split_text
-from chatlane_schemas import OutboundMessage
+from chatlane_schemas import (
+    DeliveryState,
+    OutboundMessage,
+    Person,
+    decode,
+    encode,
+    new_envelope_id,
+)
+from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryReply
+from chatlane_schemas.session_api.sessions import ApiErrorCode
+from chatlane_schemas.topology import subjects
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, running, said, working
 from tests.support.eventually import eventually
@@ -202,3 +220,57 @@ async def test_whole_messages_are_remembered_over_a_restart_as_well(
     found = await row(app)
     assert found["message_id"] == UUID(taken[0].id)
     assert found["platform_message_ids"] == '["7", "8"]'
+
+
+async def test_the_session_api_shows_what_became_of_messages(app: App, client: Client) -> None:
+    await ask(client)
+    sessions = SessionApi(client, principal="tests")
+    session_id = (await row(app))["session_id"]
+    [waiting] = await sessions.deliveries(session_id)
+    assert (waiting.state, waiting.sent) == (DeliveryState.WAITING, 0)
+    async with running(adapter_of(client, Platform())):
+        await eventually(lambda: has_state(app, "delivered", COUNT), LONG)
+    [delivered] = await sessions.deliveries(session_id, waiting.message_id)
+    assert (delivered.state, delivered.sent, delivered.pieces) == (
+        DeliveryState.DELIVERED,
+        COUNT,
+        COUNT,
+    )
+    with pytest.raises(SessionNotFoundError):
+        await sessions.deliveries(uuid4())
+    stranger = Person(platform=PLATFORM, account=ACCOUNT, id="stranger")
+    with pytest.raises(SessionNotFoundError):
+        await SessionApi(client, principal="tests", acting_for=stranger).deliveries(session_id)
+
+
+@pytest.mark.parametrize(
+    ("subject", "asked"),
+    [
+        ((PLATFORM, "other"), (PLATFORM, ACCOUNT)),
+        (("other", ACCOUNT), (PLATFORM, ACCOUNT)),
+        (("other", "other"), (PLATFORM, ACCOUNT)),
+    ],
+)
+async def test_an_adapter_learns_nothing_about_another_account(
+    app: App, client: Client, subject: tuple[str, str], asked: tuple[str, str]
+) -> None:
+    await ask(client)
+    found = await row(app)
+    request = DeliveryFind(
+        id=new_envelope_id(),
+        at=datetime.now(UTC),
+        session_id=found["session_id"],
+        message_id=found["message_id"],
+        platform=asked[0],
+        account=asked[1],
+        chat="none",
+    )
+    address = subjects.api_for_account("tests", "delivery", "find", *subject)
+    answered = await client.request(address, encode(request), timeout=5)
+    reply = decode(DeliveryReply, answered.data)
+    assert reply.error is not None
+    assert reply.error.code is ApiErrorCode.FORBIDDEN
+    assert reply.deliveries == ()
+    own = request.model_copy(update={"platform": subject[0], "account": subject[1]})
+    answered = await client.request(address, encode(own), timeout=5)
+    assert decode(DeliveryReply, answered.data).deliveries == ()
