@@ -41,7 +41,7 @@ ADDRESS = {
     "scope": "T1",
     "chat": {"id": "C1", "kind": "channel"},
     "thread_id": "4",
-    "sender": {"id": "U1", "is_bot": False, "aliases": []},
+    "sender": {"id": "U1", "is_bot": False, "is_staff": False, "aliases": []},
 }
 
 
