@@ -32,13 +32,15 @@ SELECT session_id, arrival, message_id, session_key, content, platform_message_i
        details #>> '{attachments,0,url}' FROM waiting
 """
 _ROWS: Final = """
-SELECT session_id, seq, id, role, content, turn_id, reply_to, state, source::text,
+SELECT session_id, seq, CASE WHEN role = 'user' THEN id END, role, content, turn_id, reply_to,
+       state, source::text,
        platform_message_id, details #>> '{attachments,0,url}',
        turn_id IS NULL AND (unanswered IS NOT NULL OR state = 'deleted') IS TRUE FROM messages
 ORDER BY session_id, seq
 """
 _ARCHIVE: Final = """
-SELECT session_id, seq, id, role, content, turn_id, reply_to, NULL, source::text,
+SELECT session_id, seq, CASE WHEN role = 'user' THEN id END, role, content, turn_id, reply_to,
+       NULL, source::text,
        platform_message_id, details #>> '{attachments,0,url}', false FROM removed_messages
 ORDER BY session_id, removal, seq
 """
