@@ -18,7 +18,7 @@ from nats.aio.client import Client
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
-from chatlane_devkit.judge.history import DeadLetter, LogEntry, Row, Session
+from chatlane_devkit.judge.history import DeadLetter, LogEntry, ReceiptEntry, Row, Session
 
 _PATIENCE: Final = timedelta(seconds=30)
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
@@ -176,22 +176,29 @@ class Observer:
         return self._connection
 
 
-async def read_log(client: Client) -> list[LogEntry]:
-    """Return all messages that INBOUND keeps, except the receipts of the delivering adapters."""
-    return [
-        _log_entry(message)
-        for message in await _read_stream(client, "INBOUND")
-        if not is_receipt(message.data or b"")
-    ]
+async def read_log(client: Client) -> tuple[list[LogEntry], list[ReceiptEntry]]:
+    """Return all messages that INBOUND keeps: events of chats, and receipts of adapters."""
+    entries: list[LogEntry] = []
+    receipts: list[ReceiptEntry] = []
+    for message in await _read_stream(client, "INBOUND"):
+        receipt = receipt_in(message.data or b"", _nats_id(message))
+        if receipt is None:
+            entries.append(_log_entry(message))
+        else:
+            receipts.append(receipt)
+    return entries, receipts
 
 
-def is_receipt(body: bytes) -> bool:
-    """Return whether a body of INBOUND reports the delivery of an outbound message."""
+def receipt_in(body: bytes, nats_id: str) -> ReceiptEntry | None:
+    """Return the receipt that a body of INBOUND holds; None if it is another event."""
     try:
         event = json.loads(body)
     except ValueError:
-        return False
-    return isinstance(event, dict) and isinstance(event.get("receipt"), dict)
+        return None
+    receipt = event.get("receipt") if isinstance(event, dict) else None
+    if not isinstance(receipt, dict):
+        return None
+    return ReceiptEntry(nats_id, str(event.get("delivered")), str(receipt.get("state")))
 
 
 async def read_dead_notices(client: Client) -> list[DeadLetter]:
@@ -212,9 +219,13 @@ def _log_entry(message: RawStreamMsg) -> LogEntry:
         sequence=message.seq,
         stored_at=message.time.astimezone(UTC),
         chat=chat_of(message.subject),
-        nats_id=(message.headers or {}).get("Nats-Msg-Id", ""),
+        nats_id=_nats_id(message),
         digest=sha256(message.data or b"").hexdigest(),
     )
+
+
+def _nats_id(message: RawStreamMsg) -> str:
+    return str((message.headers or {}).get("Nats-Msg-Id", ""))
 
 
 def chat_of(subject: str) -> str:

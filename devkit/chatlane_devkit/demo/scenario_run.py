@@ -172,8 +172,10 @@ class ScenarioRun:
 
 async def _history(stage: Stage, score: Score) -> History:
     observer = stage.observer
+    log, receipts = await read_log(stage.log_reader)
     return History(
-        log=await read_log(stage.log_reader),
+        log=log,
+        receipts=receipts,
         received=score.answers,
         sessions=await observer.sessions(),
         rows=await observer.rows(),

@@ -6,7 +6,14 @@ Every problem is one line that begins with the kind of damage, so that a test ca
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from chatlane_devkit.judge.history import LogEntry, Received, Row, grouped, shown
+from chatlane_devkit.judge.history import (
+    History,
+    LogEntry,
+    Received,
+    Row,
+    grouped,
+    shown,
+)
 
 
 def log_problems(log: Sequence[LogEntry], wanted: Iterable[str]) -> Iterator[str]:
@@ -23,6 +30,30 @@ def log_problems(log: Sequence[LogEntry], wanted: Iterable[str]) -> Iterator[str
     for nats_id, count in stored.items():
         if count > 1:
             yield f"doubled: {nats_id} is in the log {count} times"
+
+
+def receipt_problems(history: History, *, are_adapters_killed: bool) -> Iterator[str]:
+    """Require that each receipt names a message of the run, and that it was delivered once.
+
+    An adapter that is killed after its report may report the same message again.
+    """
+    known = {message.id for message in history.outbound}
+    known.update(message.id for message in history.received)
+    stored = Counter(receipt.nats_id for receipt in history.receipts)
+    for nats_id, count in stored.items():
+        if count > 1:
+            yield f"doubled: receipt {nats_id} is in the log {count} times"
+    for receipt in history.receipts:
+        if receipt.message_id not in known:
+            yield f"made up: receipt {receipt.nats_id} names {receipt.message_id}, not of the run"
+    if are_adapters_killed:
+        return
+    delivered = Counter(
+        receipt.message_id for receipt in history.receipts if receipt.state == "delivered"
+    )
+    for message_id, count in delivered.items():
+        if count > 1:
+            yield f"doubled: message {message_id} was reported as delivered {count} times"
 
 
 def numbering_problems(rows: Sequence[Row], names: Mapping[str, str]) -> Iterator[str]:

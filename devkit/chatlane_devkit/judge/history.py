@@ -42,6 +42,15 @@ class LogEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiptEntry:
+    """A receipt as INBOUND stores it: what an adapter reports about an outbound message."""
+
+    nats_id: str
+    message_id: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """A publish that was acknowledged; the platform may send a message more than once.
 
@@ -236,7 +245,8 @@ class History:
 
     Attributes:
         sent: Publishes of simulated users that the server acknowledged.
-        log: The entries of INBOUND.
+        log: The entries of INBOUND without receipts.
+        receipts: The receipts of INBOUND.
         routed: The messages of ROUTED.
         outbound: The messages of OUTBOUND.
         received: The messages that adapters received.
@@ -256,6 +266,7 @@ class History:
 
     sent: Sequence[Sent] = ()
     log: Sequence[LogEntry] = ()
+    receipts: Sequence[ReceiptEntry] = ()
     sessions: Sequence[Session] = ()
     rows: Sequence[Row] = ()
     turns: Sequence[Turn] = ()

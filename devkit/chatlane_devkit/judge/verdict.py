@@ -12,7 +12,11 @@ from typing import Final
 from chatlane_devkit.judge import feed_checks, run_checks
 from chatlane_devkit.judge.album_checks import album_problems, albums_in
 from chatlane_devkit.judge.command_checks import notice_problems
-from chatlane_devkit.judge.delivery_checks import left_over_problems, numbering_problems
+from chatlane_devkit.judge.delivery_checks import (
+    left_over_problems,
+    numbering_problems,
+    receipt_problems,
+)
 from chatlane_devkit.judge.history import History, Session
 from chatlane_devkit.judge.stream_checks import stream_problems
 from chatlane_devkit.scenario.feed import Publication
@@ -170,6 +174,13 @@ RULES: Final = (
         lambda run: len(albums_in(run.feed)),
         lambda run: album_problems(run.feed, run.found, run.history),
         _has_feed,
+    ),
+    Rule(
+        "every receipt is about a message of the run",
+        lambda run: len(run.history.receipts),
+        # The adapters that play a feed are never killed.
+        lambda run: receipt_problems(run.history, are_adapters_killed=not run.feed),
+        lambda run: bool(run.history.receipts),
     ),
     Rule(
         "the counters of sessions agree with their rows",

@@ -15,12 +15,13 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from chatlane_client.transport.connection import until_connected
-from chatlane_devkit.demo.observer import is_receipt
+from chatlane_devkit.demo.observer import receipt_in
 from chatlane_devkit.judge.history import (
     DeadLetter,
     History,
     LogEntry,
     Published,
+    ReceiptEntry,
     Result,
     Row,
     Session,
@@ -171,13 +172,18 @@ class EventRecorder:
 
     async def history(self, users: LoadUsers) -> History:
         """Return everything there is to judge."""
+        log: list[LogEntry] = []
+        receipts: list[ReceiptEntry] = []
+        async for raw in self.stored("INBOUND"):
+            nats_id = _message_id(raw)
+            if receipt := receipt_in(raw.data, nats_id):
+                receipts.append(receipt)
+            elif nats_id:
+                log.append(LogEntry(nats_id))
         return History(
             sent=users.sent,
-            log=[
-                LogEntry(known)
-                async for raw in self.stored("INBOUND")
-                if (known := _message_id(raw)) and not is_receipt(raw.data)
-            ],
+            log=log,
+            receipts=receipts,
             sessions=[Session(*row) for row in await self.fetch(_SESSIONS)],
             rows=[Row(*row) for row in await self.fetch(_ROWS)],
             turns=[Turn(*row) for row in await self.fetch(_TURNS)],

@@ -15,6 +15,7 @@ from chatlane_devkit.judge.history import (
     Heard,
     History,
     LogEntry,
+    ReceiptEntry,
     Received,
     Row,
     Session,
@@ -142,6 +143,14 @@ def test_a_faultless_run_is_good() -> None:
     assert problems(verdict) == ""
     assert verdict.is_good
     assert [check.counted for check in verdict.checks] == [5, 4, 4, 2, 7, 3, 0, 0, 1, 1]
+
+
+def test_receipts_of_the_answers_are_good() -> None:
+    history = faultless()
+    receipts = [
+        receipt_of(answer.id, f"r{number}") for number, answer in enumerate(history.received)
+    ]
+    assert judge(Run(replace(history, receipts=receipts), FEED, IDLE)).is_good
 
 
 def test_an_answer_says_what_was_heard_over_several_lines() -> None:
@@ -312,6 +321,23 @@ def foreign(history: History) -> History:
     return replace(history, log=[*history.log, replace(history.log[0], nats_id="x", sequence=99)])
 
 
+def receipt_of(message_id: str, nats_id: str) -> ReceiptEntry:
+    return ReceiptEntry(nats_id, message_id, "delivered")
+
+
+def receipt_of_nothing(history: History) -> History:
+    return replace(history, receipts=[receipt_of("unknown", "r1")])
+
+
+def receipt_stored_twice(history: History) -> History:
+    return replace(history, receipts=[receipt_of(history.received[0].id, "r1")] * 2)
+
+
+def delivery_reported_twice(history: History) -> History:
+    message_id = history.received[0].id
+    return replace(history, receipts=[receipt_of(message_id, "r1"), receipt_of(message_id, "r2")])
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -345,6 +371,9 @@ def foreign(history: History) -> History:
         (stored_twice, "doubled: e1 is in the log 2 times"),
         (stored_out_of_order, "line 1 was stored after line 2 of the same chat"),
         (foreign, "made up: x is not of the feed"),
+        (receipt_of_nothing, "made up: receipt r1 names unknown, not of the run"),
+        (receipt_stored_twice, "doubled: receipt r1 is in the log 2 times"),
+        (delivery_reported_twice, "doubled: message s1 1 was reported as delivered 2 times"),
     ],
 )
 def test_a_fault_is_found_and_named(spoil: Spoil, words: str) -> None:
