@@ -14,7 +14,7 @@ from uuid import uuid4
 import nats.errors
 import typer
 
-from chatlane.cli.shared.error_report import UNANSWERED, CommandError
+from chatlane.cli.shared.error_report import UNANSWERED, WRONG_SETTINGS, CommandError
 from chatlane.cli.shared.options import (
     Config,
     duration_option,
@@ -33,7 +33,7 @@ from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.inbound import Chat, InboundEvent, Sender
-from chatlane_schemas.outbound import OutboundMessage
+from chatlane_schemas.outbound import OutboundKind, OutboundMessage
 from chatlane_schemas.topology import subjects
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ _POLL_INTERVAL: Final = timedelta(milliseconds=100)
 _CHUNK_BYTES: Final = 65_536
 # Above the limit of a message: the service refuses a line that is too long.
 _LONGEST_LINE_BYTES: Final = 1024 * 1024
+_ENDING_COMMANDS: Final = (["new"], ["reset"], ["stop"])
 _GREEN: Final = "\x1b[32m"
 _PLAIN: Final = "\x1b[0m"
 _CLEAR_LINE: Final = "\r\x1b[2K"
@@ -73,16 +74,18 @@ def chat(
             parser=duration_option,
             metavar="DURATION",
             show_default="30s",
-            help="How long to wait for the last answer after the end of piped input.",
+            help="How long to wait for missing answers after the end of piped input.",
         ),
     ] = timedelta(seconds=30),
 ) -> None:
     """Talk to an agent from this terminal.
 
-    Each line is a message; Ctrl-D ends. With piped input the command ends when the last
+    Each line is a message; Ctrl-D ends. With piped input the command ends when each
     message has its answer. chatlane.toml must declare the account
     (`[platforms.terminal.accounts.local]`).
     """
+    if not person.strip():
+        raise CommandError("--as needs a name, such as `--as ann`", exit_code=WRONG_SETTINGS)
     settings = read_client_settings(config)
     _check_declared(settings, account, profile)
     asyncio.run(_talk(settings, Address(person, account, profile), wait))
@@ -122,14 +125,15 @@ class Screen:
     """Prints answers between the lines that a person types.
 
     Attributes:
-        answered: Set when the last message has its answer.
+        answered: Set while every message has its answer.
+        unanswered: Ids and texts of the messages without an answer, oldest first.
     """
 
     person: str
     is_terminal: bool
     out: TextIO
     answered: asyncio.Event = field(default_factory=asyncio.Event)
-    awaited: str | None = None
+    unanswered: dict[str, str] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
 
     def prompt(self) -> None:
@@ -137,9 +141,9 @@ class Screen:
         if self.is_terminal:
             self._write(f"{self.person}> ")
 
-    def await_answer(self, message_id: str) -> None:
-        """Remember the id of the last message."""
-        self.awaited = message_id
+    def await_answer(self, message_id: str, text: str) -> None:
+        """Expect an answer to a message."""
+        self.unanswered[message_id] = text
         self.answered.clear()
 
     async def show(self, raw: "Msg") -> None:
@@ -157,12 +161,30 @@ class Screen:
             self.prompt()
         else:
             self._write(f"{message.agent}> {text}\n")
-        if self.awaited in {message.reply_to, message.target.message_id}:
+        self._note_answer(message)
+
+    def _note_answer(self, message: OutboundMessage) -> None:
+        ids = (message.reply_to, message.target.message_id)
+        found = next((known for known in ids if known in self.unanswered), None)
+        if found is None:
+            return
+        # Messages that share a turn have one answer, which replies to the last of them.
+        if message.kind is OutboundKind.ANSWER or _ends_turns(self.unanswered[found]):
+            earlier = list(self.unanswered)
+            for message_id in earlier[: earlier.index(found)]:
+                del self.unanswered[message_id]
+        del self.unanswered[found]
+        if not self.unanswered:
             self.answered.set()
 
     def _write(self, text: str) -> None:
         self.out.write(text)
         self.out.flush()
+
+
+def _ends_turns(text: str) -> bool:
+    """Return whether a line is a command after which earlier messages may have no answer."""
+    return text.startswith("/") and text[1:].split(maxsplit=1)[:1] in _ENDING_COMMANDS
 
 
 async def _talk(settings: "Settings", address: Address, wait: timedelta) -> None:
@@ -192,7 +214,7 @@ async def _send_lines(
     async for line in _lines(sys.stdin):
         if text := line.strip():
             event = address.event(text)
-            screen.await_answer(event.message_id or "")
+            screen.await_answer(event.message_id or "", text)
             await _publish(adapter, event)
         screen.prompt()
     await _until_answered(screen, wait)
@@ -251,14 +273,16 @@ async def _publish(adapter: AdapterClient, event: InboundEvent) -> None:
 
 
 async def _until_answered(screen: Screen, wait: timedelta) -> None:
-    if screen.is_terminal or screen.awaited is None:
+    if screen.is_terminal or not screen.unanswered:
         return
     try:
         async with asyncio.timeout(wait.total_seconds()):
             await screen.answered.wait()
     except TimeoutError as exc:
+        count = len(screen.unanswered)
+        subject = "no answer" if count == 1 else f"no answer to {count} messages"
         raise CommandError(
-            f"no answer within {shown(wait)}: check that a router and a worker of this agent run; "
+            f"{subject} within {shown(wait)}: check that a router and a worker of this agent run; "
             "`chatlane dead-letters list` shows messages that no router could process"
         ) from exc
 

@@ -112,6 +112,19 @@ async def test_lines_of_a_file_can_be_said(serving: Installation) -> None:
     assert "heard: two\n" in said.read_text()
 
 
+async def test_piped_chat_waits_for_the_answer_to_each_message(serving: Installation) -> None:
+    shown = await serving.done("chat", "--as", "ann", typed="hello\n/help\n")
+
+    assert "main> #1 heard: hello\n" in shown
+    assert "/stop" in shown
+
+
+async def test_piped_chat_does_not_wait_for_the_answer_of_a_stopped_turn(
+    serving: Installation,
+) -> None:
+    await serving.done("chat", "--as", "ann", "--wait", "20s", typed="hello\n/stop\n")
+
+
 METRICS_AFTER_ONE_MESSAGE = {
     'chatlane_messages_routed_total{platform="terminal"} 1.0',
     'chatlane_sessions_started_total{agent="main",reason="new"} 1.0',
@@ -245,6 +258,12 @@ async def test_chat_refuses_an_undeclared_account_or_profile(installed: Installa
     assert (other.code, nope.code) == (1, 1)
     assert "add [platforms.terminal.accounts.other] to chatlane.toml" in other.err
     assert "add [profiles.nope] to chatlane.toml" in nope.err
+
+
+async def test_chat_refuses_an_empty_name(installed: Installation) -> None:
+    ended = await installed.run("chat", "--as", " ", typed="hello\n")
+
+    assert (ended.code, ended.err) == (2, "chatlane: --as needs a name, such as `--as ann`\n")
 
 
 async def test_chat_ends_by_itself_when_its_server_is_gone(
