@@ -101,6 +101,11 @@ class TranscriptEntry(StoredContent):
     role: Role = Field(description="Author of the row.")
     content: Text | None = Field(default=None, description="Text of the row.")
     author: Text | None = Field(default=None, description="Person who wrote the row.")
+    author_name: Text | None = Field(
+        default=None,
+        description="Name of the author as the platform showed it, for people. It may imitate anything: "
+        "use `sender_prefix` in prompts.",
+    )
     sender_prefix: Text | None = Field(
         default=None,
         description="`[name]` to put before the content in a prompt, if several people talk.",
@@ -144,6 +149,10 @@ class TranscriptEntry(StoredContent):
         default=None,
         description="Why the message will not be answered; none if it was answered or can still be "
         "answered.",
+    )
+    error: Text | None = Field(
+        default=None,
+        description="Why the turn of the message failed for good, as its worker reported it.",
     )
     content_bytes: BigNumber | None = Field(
         default=None,

@@ -135,6 +135,9 @@ class TranscriptReads:
                     THEN coalesce($6::bigint, 0) + $5 / 4 END AS content_next,
                author, platform_message_id, id, turn_id, created_at,
                state, unanswered, source, found,
+               CASE WHEN unanswered = 'failed' THEN (
+                    SELECT error FROM turns WHERE turns.id = measured.turn_id AND turns.state = 'failed'
+               ) END AS error,
                (SELECT session_key FROM sessions WHERE id = $1) AS session_key,
                (SELECT agent FROM sessions WHERE id = $1) AS agent
         FROM (
@@ -259,6 +262,14 @@ def _text(row: asyncpg.Record, content_from: int | None) -> str | None:
     return content
 
 
+def _author_name(row: asyncpg.Record) -> str | None:
+    """Return the name of the person who wrote a row, as the platform showed it."""
+    if row["source"] is None or row["role"] != Role.USER:
+        return None
+    sender = read_source(row["source"], "messages").sender
+    return None if sender is None else sender.name
+
+
 def _id_text(value: object) -> object:
     """Return the id of a call as text: imported rows may have numbers."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -293,6 +304,8 @@ def _entry(
             "content_bytes": row["content_bytes"],
             "content_next": row["content_next"],
             "author": row["author"],
+            "author_name": _author_name(row),
+            "error": row["error"],
             "sender_prefix": prefix(row),
             "platform_message_id": row["platform_message_id"],
             "message_id": row["id"],
