@@ -120,7 +120,7 @@ class Waiting(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a transcript; copies in branches have no id.
+    """A row of a transcript; copies in branches and rows of the agent have no id here.
 
     `is_closed`: A message that left its line without a turn.
     """
