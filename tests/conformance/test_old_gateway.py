@@ -210,9 +210,9 @@ KEY_DIFFERENCES: Final[dict[str, Rule]] = {
     "upper case in a kind is no other kind": lambda key: key.kind != key.kind.lower(),
     # Adapters write 0 for "no thread"; to them it is a thread and hides the person.
     "thread 0 is none": lambda key: key.thread == "0",
-    # Reply chains have numbers like topics, and would cut a group's talk into pieces.
-    "a thread of a Telegram group that is no forum is an address only": lambda key: (
-        key.platform == "telegram" and not key.is_dm and bool(key.thread) and key.is_forum is False
+    # Reply chains have numbers like topics, and would cut a conversation into pieces.
+    "a thread of a chat that is no forum is an address only": lambda key: (
+        bool(key.thread) and key.is_forum is False
     ),
     # It comes as 1 or not at all, depending on the client.
     "the General topic of a Telegram forum is none": lambda key: (

@@ -241,8 +241,8 @@ def trimmed(one: Block) -> Block:
 
 
 def without_idle_thread(one: Block) -> Block:
-    is_topic = not (one.platform == "telegram" and not one.is_dm)
-    if one.thread == "0" or (not is_topic and (one.thread == "1" or one.is_forum is False)):
+    is_general = one.platform == "telegram" and not one.is_dm and one.thread == "1"
+    if one.thread == "0" or is_general or one.is_forum is False:
         return replace(one, thread=None)
     return one
 

@@ -262,7 +262,7 @@ def _bring_files_while_they_are_waited_for(machine: ConversationMachine) -> None
     _decide(machine)
 
 
-async def _nothing_to_bring(*_arguments: object) -> bool:
+async def _nothing_to_bring(*_arguments: object, **_more: object) -> bool:
     return False
 
 
