@@ -43,6 +43,7 @@ from chatlane_client.transport.secured import OnRefused, Refusal
 from chatlane_client.transport.wire import Stored
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_client.turn_reader import TurnUpdate, TurnWatch
+from chatlane_client.turn_voice import QuestionAnswer
 from chatlane_client.typing_indicator import ShowTyping
 from chatlane_client.worker import TurnWorker
 from chatlane_schemas.prompts import prompt_of
@@ -69,6 +70,7 @@ __all__ = [
     "OversizedMessageError",
     "PermanentError",
     "Piece",
+    "QuestionAnswer",
     "RateBudget",
     "Refusal",
     "RefusedPublishError",

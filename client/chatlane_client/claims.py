@@ -101,6 +101,11 @@ class ClaimClient:
         self._renew_subject = subjects.api(principal, "turn", "renew", agent)
         self._requests = Requests(client, principal=principal, agent=agent, patience=None)
 
+    @property
+    def requests(self) -> Requests:
+        """The sender of requests about turns."""
+        return self._requests
+
     async def claim(self, turn_id: UUID, *, stopping: asyncio.Event) -> Grant | ClaimStatus | None:
         """Request a turn until there is a reply; None if stopped before.
 

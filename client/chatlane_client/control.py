@@ -30,6 +30,7 @@ class Signals:
     Attributes:
         cancel_reason: Why the turn is to end before its answer; None while it may go on.
         has_news: Set when there may be messages to take in.
+        has_answer: Set when a question may have its answer.
         is_stopping: Whether the turn is to be handed back, because the worker stops.
     """
 
@@ -43,6 +44,7 @@ class Signals:
         self.cancel_reason: CancelReason | None = None
         self.is_stopping = False
         self.has_news = asyncio.Event()
+        self.has_answer = asyncio.Event()
         self._working: asyncio.Future[Any] | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -114,4 +116,6 @@ class Controls:
             _log.warning("control_not_understood", extra={"error": str(exc)})
             return
         for signals in self._watched.get(control.turn_id, ()):
+            if control.answered:
+                signals.has_answer.set()
             signals.tell(control.cancel, steer=control.steer)

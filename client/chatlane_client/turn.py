@@ -2,10 +2,13 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from uuid import UUID
 
 from chatlane_client.control import Signals
+from chatlane_client.turn_voice import QuestionAnswer, TurnVoice
 from chatlane_schemas import (
+    Button,
     Interruption,
     ModelOverride,
     Part,
@@ -55,6 +58,7 @@ class Turn:
         load_history: Loads the newest rows before the turn; use `history`.
         publish_delta: Streams text to readers of an earlier release; use `delta`.
         publish_piece: Shows something while the turn runs; use `show`.
+        voice: Sends messages and questions; use `say` and `ask`.
     """
 
     id: UUID
@@ -79,6 +83,7 @@ class Turn:
     load_history: Callable[[int], Awaitable[tuple[TranscriptEntry, ...]]] = field(repr=False)
     publish_delta: Callable[[str], Awaitable[None]] = field(repr=False)
     publish_piece: Callable[[LivePiece], Awaitable[None]] = field(default=_show_nothing, repr=False)
+    voice: TurnVoice | None = field(default=None, repr=False)
 
     @property
     def text(self) -> str:
@@ -128,6 +133,50 @@ class Turn:
         """Show the next part of the answer to readers; it is not stored and may get lost."""
         await self.publish_delta(text)
         await self.show(LivePiece(kind=PieceKind.TEXT, text=text))
+
+    async def say(self, message: str | Part, *, key: str | None = None) -> UUID:
+        """Send a message before the answer, and return its id; it counts as an answer.
+
+        Args:
+            message: The message.
+            key: Name of the message in its turn: another attempt that says the same key sends
+                nothing.
+
+        Raises:
+            ConflictingRequestError: The turn is to end, or has ended.
+        """
+        return await self._voice().say(message, key)
+
+    async def ask(
+        self,
+        message: str | Part,
+        options: Sequence[str | Button] = (),
+        *,
+        within: timedelta,
+        default: str | None = None,
+    ) -> QuestionAnswer:
+        """Ask the person something and wait for the answer.
+
+        The turn goes on meanwhile: its lease is renewed, and `/stop` cancels the handler.
+
+        Args:
+            message: The question.
+            options: The possible answers, as buttons; without any, the next message is the answer.
+            within: Time for the answer, at most 7 days.
+            default: Answer that counts if there is none in time.
+
+        Raises:
+            ConflictingRequestError: The turn has an open question, is to end, or has ended.
+        """
+        buttons = tuple(
+            Button(label=option) if isinstance(option, str) else option for option in options
+        )
+        return await self._voice().ask(message, buttons, default, within)
+
+    def _voice(self) -> TurnVoice:
+        if self.voice is None:
+            raise RuntimeError("this turn has no connection")
+        return self.voice
 
     async def show(self, piece: LivePiece) -> None:
         """Show a thought, tool call, plan or progress note to readers, as `delta` does with text."""

@@ -51,6 +51,7 @@ from chatlane_client.transport.tracing import context_of, link_to, span
 from chatlane_client.transport.wire import publish_stored, publish_unstored
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_client.turn_input import Steering
+from chatlane_client.turn_voice import TurnVoice
 from chatlane_schemas import (
     DecodeError,
     HandBack,
@@ -364,6 +365,7 @@ class TurnWorker:
             load_history=partial(self._history, grant),
             publish_delta=partial(self._delta, grant, itertools.count()),
             publish_piece=output.show,
+            voice=TurnVoice(self._claims.requests, grant, signals),
         )
 
     async def _history(self, grant: Grant, limit: int) -> tuple[TranscriptEntry, ...]:

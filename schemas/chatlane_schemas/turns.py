@@ -209,6 +209,9 @@ class TurnControl(ServiceEnvelope):
     steer: Flag = Field(
         default=False, description="Whether new messages can be taken into the turn."
     )
+    answered: Flag | None = Field(
+        default=None, description="Whether a question of the turn has its answer."
+    )
 
 
 class TurnTake(Envelope):

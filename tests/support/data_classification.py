@@ -532,8 +532,10 @@ TABLES: Final[Mapping[str, Table]] = {
             "source": _writer(_CLEARED, reason="the `row` of the message has it"),
             "error": _writer(_CLEARED, reason="the text of a worker's failure"),
             "draft": _writer(_CLEARED, reason="the platform's id of a message of ours"),
+            "question": _writer(_CLEARED, reason="what a running turn asks, and the answer"),
         },
         technical=(
+            "has_spoken",
             "id",
             "session_id",
             "agent",

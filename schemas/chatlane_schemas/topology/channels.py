@@ -23,6 +23,7 @@ from chatlane_schemas.live_turns import (
     TurnWaiting,
 )
 from chatlane_schemas.outbound import OutboundMessage
+from chatlane_schemas.questions import QuestionReply, TurnAnswer, TurnAsk, TurnSay
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryGet, DeliveryReply
@@ -253,6 +254,9 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _turn_request(
         "take", TurnTake, TakeReply, "Takes new messages into a running turn, to steer it."
     ),
+    _turn_request("say", TurnSay, OutboxReply, "Sends a message of a running turn."),
+    _turn_request("ask", TurnAsk, QuestionReply, "Asks the person of a running turn."),
+    _turn_request("answer", TurnAnswer, QuestionReply, "Returns the answer to a question."),
     Channel(
         name="result",
         address=subjects.RESULT,

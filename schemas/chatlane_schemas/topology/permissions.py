@@ -217,7 +217,10 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
             _ANY_TURN.of(subjects.RECAP, agent=name),
             subjects.api(principal, "turn", "claim", name),
             subjects.api(principal, "turn", "renew", name),
-            subjects.api(principal, "turn", "take", name),
+            *(
+                subjects.api(principal, "turn", verb, name)
+                for verb in ("take", "say", "ask", "answer")
+            ),
             *_reading(StreamName.TURNS, name),
         ]
     else:

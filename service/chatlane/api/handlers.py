@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chatlane.api.deliveries import DeliveryQueries
+from chatlane.api.questions import QuestionQueries
 from chatlane.api.search import SearchQueries
 from chatlane.api.sessions import SessionQueries
 from chatlane.api.transcripts import TranscriptQueries
@@ -44,6 +45,7 @@ def every_handler(
         TranscriptQueries(TranscriptReads(store, catalog)),
         SearchQueries(SearchReads(store, identities.find_owners)),
         DeliveryQueries(store, SessionReads(store), find_newest),
+        QuestionQueries(store),
     )
     handlers = request_handler.changes(ChangeService(store, writer, catalog, slots).change)
     for queries in reads:

@@ -24,6 +24,7 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement, is_anothers
 from chatlane.domain.turns.lifecycle import ArrivedResult
 from chatlane.observability.logs import get_logger
+from chatlane.store import questions as open_questions
 from chatlane.store import turns
 from chatlane.store.addressing import aliases, dedupe_marks, identities, lanes
 from chatlane.store.conversations import lineage, session_summaries, sessions
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogMessage
     from chatlane.domain.replies import Replies
     from chatlane.domain.states import Lane, Session
+    from chatlane.domain.turns.questions import OpenQuestion
     from chatlane.store.addressing.dedupe_marks import Marks
 
 _log = get_logger("deciding")
@@ -186,6 +188,8 @@ class BatchDecision:
         if reads is not None:
             owners |= reads.owners
         marks = await _probe(connection, arrived, targets)
+        busy = {session.active_turn for session in locked.values() if arrived} - {None}
+        asked = await open_questions.find_open(connection, filter(None, busy))
         loaded = BatchState(
             unit_of_work,
             self.catalog,
@@ -195,6 +199,7 @@ class BatchDecision:
             marks=marks,
             limits=limits,
             questions=questions,
+            asked=asked,
             owners=owners,
             replied=await replies.load(connection, arrived, bound),
             summaries=SessionSummaries()
@@ -309,6 +314,7 @@ class BatchState:
     summaries: SessionSummaries
     limits: MessageLimits
     questions: Mapping[bytes, Sequence[UUID]]
+    asked: dict[UUID, OpenQuestion]
     owners: Mapping[str, frozenset[str]]
     replied: Replies | None
     effects: Effects
@@ -330,6 +336,7 @@ class BatchState:
             originals=self._originals,
             bots=self.limits.bots,
             questions=self.questions,
+            asked=self.asked,
             owners=self.owners,
             replies=self.replied,
         )

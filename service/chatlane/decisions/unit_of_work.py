@@ -11,7 +11,14 @@ from chatlane.domain.counts import Inconsistency
 from chatlane.domain.sessions.session_handoff import tell_first_turn
 from chatlane.observability.logs import get_logger
 from chatlane.privacy import erasure_list_sql
-from chatlane.store import dead_letters, deliveries, pending_messages, routed_changes, turns
+from chatlane.store import (
+    dead_letters,
+    deliveries,
+    pending_messages,
+    questions,
+    routed_changes,
+    turns,
+)
 from chatlane.store.addressing import dedupe_marks, lanes
 from chatlane.store.conversations import session_changes, sessions
 from chatlane.store.history import edits, expiry, messages
@@ -86,6 +93,7 @@ class UnitOfWork:
         await deliveries.insert_pieces(connection, effects.delivered_pieces)
         await turns.update(connection, effects.changed_turns)
         await turns.insert(connection, effects.new_turns)
+        await questions.answer(connection, effects.answers)
         await pending_messages.insert(connection, effects.waiting)
         await edits.change_waiting(connection, effects.waiting_changes)
         await dedupe_marks.insert(connection, effects.seen)

@@ -44,7 +44,17 @@ class CountName(StrEnum):
 
 ChangeOutcome: TypeAlias = Literal["applied", "same", "older", "gone", "early", "new"]
 KeptKind: TypeAlias = (
-    Kind | Literal["bot", "other_bot", "silenced_bot", "staff", "empty", "observed"]
+    Kind
+    | Literal[
+        "bot",
+        "other_bot",
+        "silenced_bot",
+        "staff",
+        "empty",
+        "observed",
+        "answer",
+        "late_answer",
+    ]
 )
 
 Count: TypeAlias = (

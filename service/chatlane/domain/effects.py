@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.log import Trace
     from chatlane.domain.states import Session, Turn
+    from chatlane.domain.turns.questions import Answer
     from chatlane_schemas.session_api.transcripts import Unanswered
 
 
@@ -262,6 +263,7 @@ class Effects:
         new_deliveries: Outbound messages that now wait for an adapter.
         deliveries: Deliveries that receipts have changed.
         delivered_pieces: What the platforms call our messages.
+        answers: Answers of people to questions of running turns.
         erased: Log messages that had no effect, because their person was erased.
         unavailable: How long agents expect to be unavailable.
         available: Agents that answered although a pause of them is recorded.
@@ -297,6 +299,7 @@ class Effects:
     new_deliveries: list[NewDelivery] = field(default_factory=list)
     deliveries: dict[DeliveryKey, Delivery] = field(default_factory=dict)
     delivered_pieces: list[DeliveredPiece] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
     erased: list[ErasedRow] = field(default_factory=list)
     unavailable: dict[str, timedelta] = field(default_factory=dict)
     available: set[str] = field(default_factory=set)

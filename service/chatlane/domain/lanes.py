@@ -51,7 +51,8 @@ from chatlane.domain.sessions.session_handoff import (
 )
 from chatlane.domain.states import Lane, Session
 from chatlane.domain.turns.claims import LONGEST_BURST, extend
-from chatlane.domain.turns.lifecycle import open_turn
+from chatlane.domain.turns.lifecycle import answered, open_turn
+from chatlane.domain.turns.questions import Answer, pressed_option, with_value
 from chatlane_schemas.codec import encode, encode_part
 from chatlane_schemas.content import CONTENT_FIELDS
 from chatlane_schemas.events import EndReason
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from chatlane.domain.policy import ResetPolicy
     from chatlane.domain.replies import RepliedRow, Replies
     from chatlane.domain.states import Turn
+    from chatlane.domain.turns.questions import OpenQuestion
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.inbound import InboundEvent
 
@@ -226,6 +228,7 @@ class Placement:
         originals: Targets of edits and deletes; None in a batch that needs none.
         owners: Older owner names of a person, by the owner name of their new sessions.
         replies: The messages that replies answer; None in a batch without replies.
+        asked: Open questions of running turns, by session.
     """
 
     lanes: dict[str, Lane]
@@ -238,6 +241,7 @@ class Placement:
     questions: Mapping[bytes, Sequence[UUID]] = field(default_factory=dict)
     owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
     replies: Replies | None = None
+    asked: dict[UUID, OpenQuestion] = field(default_factory=dict)
     _resting: dict[UUID, Turn] = field(default_factory=dict, init=False)
 
     def place(self, arrived: ResolvedMessage) -> None:
@@ -311,6 +315,44 @@ class Placement:
         if hearing == "silenced":
             self.effects.silenced.append(arrived.session_key)
         return False
+
+    def _answers_question(self, arrived: ResolvedMessage) -> bool:
+        """Take a message as the answer to a question; a press that answers none starts nothing."""
+        session = self.find_session(arrived)
+        question = None if session is None else self.asked.get(session.id)
+        value = None
+        is_said = arrived.event.kind in {Kind.MESSAGE, Kind.ACTION}
+        if question is not None and is_said and arrived.busy is None:
+            value = question.answer_of(arrived.event, arrived.stored_at)
+        if session is None or question is None or value is None:
+            if pressed_option(arrived.event) is None:
+                return False
+            self.mark_seen(arrived)
+            self.effects.count((CountName.KEPT, "late_answer"))
+            return True
+        del self.asked[session.id]
+        event = with_value(arrived.event, value)
+        self.effects.answers.append(Answer(question.turn_id, question.id, value, arrived.stored_at))
+        self.effects.controls.append(answered(question.turn_id, question.agent, arrived.stored_at))
+        row = MessageRow(
+            session_id=session.id,
+            seq=session.take_seq(),
+            id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
+            role=Role.USER,
+            content=event.text or value,
+            details=details_json(event),
+            author=_author(event),
+            platform_message_id=event.message_id,
+            source=arrived.source,
+            created_at=arrived.stored_at,
+        )
+        self.effects.messages.append(row)
+        if self.originals is not None:
+            self.originals.placed(arrived.digests, row)
+        session.last_activity_at = not_before(arrived.stored_at, session.last_activity_at)
+        self.mark_seen(arrived, session.id, row.seq)
+        self.effects.count((CountName.KEPT, "answer"))
+        return True
 
     def _record_staff(self, arrived: ResolvedMessage, pause: timedelta) -> None:
         """Add a message of our people to the transcript, where it is ours, and start nothing."""
@@ -415,6 +457,8 @@ class Placement:
         """Deliver a regular message to its session and its agent."""
         if arrived.staff_pause is not None:
             self._record_staff(arrived, arrived.staff_pause)
+            return
+        if arrived.pair is None and self._answers_question(arrived):
             return
         self.deliver(arrived, self._session_for(arrived))
         self.effects.count((CountName.ROUTED, arrived.event.platform))

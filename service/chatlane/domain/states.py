@@ -117,7 +117,8 @@ class Turn:
     message of a person. `waits_since` is when an attempt first found the agent unavailable, and
     `wait_told` says that the chat was told so. While the agent is unavailable, `is_trial` says
     whether this turn is the one that tries it; else it is None, and it is never written. `draft` is the
-    platform's id of the message that shows the answer so far.
+    platform's id of the message that shows the answer so far. `has_spoken` says that the turn has
+    sent a message before its answer.
     """
 
     id: UUID
@@ -145,6 +146,7 @@ class Turn:
     wait_told: bool = False
     is_trial: bool | None = None
     draft: str | None = None
+    has_spoken: bool = False
 
     @property
     def tries(self) -> int:

@@ -468,6 +468,7 @@ UPDATE turns SET
     source = CASE WHEN state IN ('ready', 'claimed') THEN source - 'sender' - 'message_id' END,
     error = NULL,
     draft = NULL,
+    question = NULL,
     token = CASE WHEN state = 'claimed' THEN token END,
     cancel = CASE WHEN state = 'claimed' THEN coalesce(cancel, 'stopped') ELSE cancel END
 WHERE id = ANY($1::uuid[])

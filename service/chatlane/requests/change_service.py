@@ -14,10 +14,12 @@ from chatlane.requests import (
     session_changes,
     session_creation,
     transcripts,
+    turn_messages,
 )
 from chatlane.requests.context import Call
 from chatlane.requests.session_lookup import decide_session_change
 from chatlane.store.api_requests import answer_once
+from chatlane_schemas.questions import QuestionReply, TurnAsk, TurnSay
 from chatlane_schemas.session_api import session_changes as changes
 from chatlane_schemas.session_api import session_life as life
 from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
@@ -96,6 +98,8 @@ CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
         changes.SessionStop: Change("session.stop", StopReply, cancellation.stop),
         TurnCancel: Change("turn.cancel", StopReply, cancellation.stop),
         OutboxSend: Change("outbox.send", OutboxReply, outbox.send),
+        TurnSay: Change("turn.say", OutboxReply, turn_messages.say),
+        TurnAsk: Change("turn.ask", QuestionReply, turn_messages.ask),
         TranscriptAppend: Change("transcript.append", TranscriptChanged, transcripts.change),
         TranscriptReplace: Change("transcript.replace", TranscriptChanged, transcripts.change),
         TranscriptCompact: Change("transcript.compact", TranscriptChanged, transcripts.change),

@@ -59,7 +59,7 @@ LOCK_TURNS_SQL: Final[LiteralString] = """
 SELECT id, session_id, agent, state, source, attempt, dispatch,
        greatest(due_at - clock_timestamp(), interval '0') AS due_in,
        claim_id, worker, token, result_id, outcome, error, cancel, rest, interruptions,
-       interrupted_at, is_begun, unbegun, is_asked, waits_since, wait_told, draft,
+       interrupted_at, is_begun, unbegun, is_asked, waits_since, wait_told, draft, has_spoken,
        (SELECT trial IS NOT DISTINCT FROM turns.id FROM agent_pauses
         WHERE agent_pauses.agent = turns.agent) AS is_trial
 FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
@@ -209,7 +209,8 @@ _UPDATED: Final = attrgetter(
     *(
         field.name
         for field in fields(Turn)
-        if field.name not in {"session_id", "source", "interrupted_at", "is_trial", "draft"}
+        if field.name
+        not in {"session_id", "source", "interrupted_at", "is_trial", "draft", "has_spoken"}
     )
 )
 
@@ -223,6 +224,9 @@ UPDATE turns SET
     cancel = new.cancel, rest = new.rest, interruptions = new.interruptions,
     is_begun = new.is_begun, unbegun = new.unbegun, is_asked = new.is_asked,
     waits_since = new.waits_since, wait_told = new.wait_told,
+    -- A question belongs to one attempt.
+    question = CASE WHEN new.state = 'claimed' AND new.attempt = turns.attempt
+                    THEN turns.question END,
     interrupted_at = CASE WHEN new.interruptions > turns.interruptions THEN clock_timestamp()
                           ELSE turns.interrupted_at END,
     claimed_at = CASE WHEN new.attempt > turns.attempt THEN clock_timestamp()

@@ -458,7 +458,8 @@ def _finish(
     """End a turn with the result of its worker; a cancelled turn ends so whatever the outcome."""
     result = arrived.result
     parts = _parts(result)
-    outcome = Outcome.OK if parts and result.outcome is Outcome.OK else Outcome.NO_REPLY
+    has_answer = turn.has_spoken or (parts and result.outcome is Outcome.OK)
+    outcome = Outcome.OK if has_answer else Outcome.NO_REPLY
     turn.state = "done"
     turn.result_id = result.id
     turn.outcome = outcome
@@ -470,7 +471,7 @@ def _finish(
         count_answer(session)
     rows = _transcript(arrived, session, turn)
     effects.messages.extend(rows)
-    if turn.cancel is not None and not any(_is_answer(row) for row in rows):
+    if turn.cancel is not None and not (turn.has_spoken or any(_is_answer(row) for row in rows)):
         effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(turn.cancel)))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     # After the end of its session the chat has moved on and expects no answer.
@@ -779,6 +780,12 @@ def interrupting(turn_id: UUID, agent: str, at: datetime, effects: Effects) -> N
 
 def _cancelling(turn_id: UUID, agent: str, reason: CancelReason, at: datetime) -> Control:
     notice = TurnControl(id=f"control:{turn_id}:{reason}", at=at, turn_id=turn_id, cancel=reason)
+    return Control(control_subject(agent, turn_id), encode(notice))
+
+
+def answered(turn_id: UUID, agent: str, at: datetime) -> Control:
+    """Build the control message that a question of the running turn has its answer."""
+    notice = TurnControl(id=f"control:{turn_id}:answered", at=at, turn_id=turn_id, answered=True)
     return Control(control_subject(agent, turn_id), encode(notice))
 
 

@@ -1,0 +1,103 @@
+"""Send messages and questions of a running turn before its answer."""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, TypedDict
+from uuid import UUID
+
+from chatlane_client.api.requests import Requests
+from chatlane_client.claims import Grant
+from chatlane_client.control import Signals
+from chatlane_client.errors import InvalidAnswerError
+from chatlane_schemas import Button, Part, new_envelope_id
+from chatlane_schemas.questions import QuestionReply, QuestionState, TurnAnswer, TurnAsk, TurnSay
+from chatlane_schemas.session_api.outbox import OutboxReply
+
+# A control message that says that there is an answer may get lost.
+_LOOK_EVERY: Final = timedelta(seconds=2)
+
+
+class QuestionAnswer(NamedTuple):
+    """The answer to a question.
+
+    Attributes:
+        value: Value of the chosen option, the text without options, or the default.
+        is_default: Whether nobody answered in time.
+    """
+
+    value: str | None
+    is_default: bool
+
+
+class _Stamp(TypedDict):
+    id: str
+    at: datetime
+    session_id: UUID
+    turn_id: UUID
+    attempt: int
+    token: str
+
+
+class TurnVoice:
+    """Speaks for one attempt at a turn."""
+
+    def __init__(self, requests: Requests, grant: Grant, signals: Signals) -> None:
+        self._requests = requests
+        self._grant = grant
+        self._signals = signals
+
+    async def say(self, message: str | Part, key: str | None) -> UUID:
+        """Send a message once and return its id."""
+        request = TurnSay(**self._stamp(), message=_part(message), key=key)
+        reply = await self._requests.ask("turn", "say", request, OutboxReply)
+        if reply.message_id is None:
+            raise InvalidAnswerError(self._requests.subject("turn", "say"), "no message")
+        return reply.message_id
+
+    async def ask(
+        self,
+        message: str | Part,
+        options: tuple[Button, ...],
+        default: str | None,
+        within: timedelta,
+    ) -> QuestionAnswer:
+        """Ask a question, and return its answer or the default."""
+        request = TurnAsk(
+            **self._stamp(),
+            message=_part(message),
+            options=options,
+            default=default,
+            within_ms=max(1, int(within.total_seconds() * 1000)),
+        )
+        reply = await self._requests.ask("turn", "ask", request, QuestionReply)
+        if reply.question_id is None or reply.due_at is None:
+            raise InvalidAnswerError(self._requests.subject("turn", "ask"), "no question")
+        return await self._answer_to(reply.question_id, reply.due_at)
+
+    async def _answer_to(self, question_id: UUID, due_at: datetime) -> QuestionAnswer:
+        while True:
+            self._signals.has_answer.clear()
+            request = TurnAnswer(**self._stamp(), question_id=question_id)
+            reply = await self._requests.ask("turn", "answer", request, QuestionReply)
+            if reply.state in {QuestionState.ANSWERED, QuestionState.EXPIRED}:
+                return QuestionAnswer(reply.answer, reply.state is QuestionState.EXPIRED)
+            # An attempt that is over is cancelled here when its lease ends.
+            left = due_at - datetime.now(UTC)
+            pause = min(_LOOK_EVERY, max(left, timedelta(milliseconds=50)))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._signals.has_answer.wait(), pause.total_seconds())
+
+    def _stamp(self) -> _Stamp:
+        return {
+            "id": new_envelope_id(),
+            "at": datetime.now(UTC),
+            "session_id": self._grant.session_id,
+            "turn_id": self._grant.turn_id,
+            "attempt": self._grant.attempt,
+            "token": self._grant.token,
+        }
+
+
+def _part(message: str | Part) -> Part:
+    return Part(text=message) if isinstance(message, str) else message
