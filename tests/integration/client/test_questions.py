@@ -228,16 +228,18 @@ async def test_the_answer_to_a_lost_attempt_reaches_no_other_attempt(client: Cli
 
 async def test_a_turn_has_one_open_question(client: Client) -> None:
     platform, adapter = Platform(), adapter_of(client)
+    is_refused = asyncio.Event()
 
     async def answer(turn: Turn) -> str:
         first = asyncio.create_task(turn.ask("First?", OPTIONS, within=LONG))
         await eventually(lambda: bool(platform.shown), LONG)
         with pytest.raises(ConflictingRequestError):
             await turn.ask("Second?", OPTIONS, within=LONG)
+        is_refused.set()
         return str((await first).value)
 
     async with working(client, answer), running(adapter.deliver_pieces(platform.send)):
         await adapter.publish(said("clean up"))
-        await platform.until_shown("First?")
+        await is_refused.wait()
         await adapter.publish(said("1"))
         await platform.until_shown("First?", "y")
