@@ -46,6 +46,8 @@ _REPORTED_AFTER: Final = 1.0
 _REPORTED_EVERY: Final = 60.0
 # A handler that failed less often is tried again, however old the message is.
 _LEAST_ATTEMPTS: Final = 5
+# Characters of a reason in the log.
+_LONGEST_REASON: Final = 200
 # Failures that pass within this many attempts are not reported.
 _QUIET_ATTEMPTS: Final = 2
 
@@ -224,7 +226,8 @@ class MessageSender:
         except _NotReportedError:
             return Stopped()
         except UndeliverableError as exc:
-            _log.error("outbound_dropped", extra=delivery.about() | {"reason": exc.reason})
+            reason = exc.reason[:_LONGEST_REASON]
+            _log.error("outbound_dropped: %s", reason, extra=delivery.about() | {"reason": reason})
             return GivenUp(exc.failure, isinstance(exc, ChatGone))
         except RetryAfter as exc:
             seconds = exc.after.total_seconds()

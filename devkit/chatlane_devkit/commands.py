@@ -56,8 +56,6 @@ def dev(
             "--config",
             "-c",
             metavar="FILE",
-            exists=True,
-            dir_okay=False,
             help="Use agents, platforms and limits of this chatlane.toml.",
         ),
     ] = None,

@@ -29,6 +29,7 @@ from chatlane_schemas.topology.permissions import inbox_prefix
 _log = logging.getLogger("chatlane_client")
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
+_SCHEMES: Final = frozenset({"nats", "tls", "ws", "wss"})
 _RECONNECT_PAUSE: Final = timedelta(milliseconds=250)
 # Two unanswered pings reveal a connection whose peer vanished. Workers and adapters may be idle for
 # hours and would not notice otherwise.
@@ -71,7 +72,11 @@ async def open_connection(
             client does not use a server without encryption.
         on_refused: Called with each operation that NATS denies, for example to count it. A
             denied publish appears only here and in the log.
+
+    Raises:
+        ValueError: `servers` names no server, or has an address that is not one of NATS.
     """
+    _check_servers(servers)
     client = SecuredClient()
     log = ConnectionLog(name, servers)
     options: dict[str, Any] = {
@@ -99,6 +104,18 @@ async def open_connection(
     finally:
         log.is_closing = True
         await _close(client)
+
+
+def _check_servers(servers: str | list[str]) -> None:
+    # nats-py fails with an AssertionError or looks the text up in the DNS. The address itself may
+    # carry a password.
+    addresses = servers.split(",") if isinstance(servers, str) else servers
+    if not addresses or not all(address.strip() for address in addresses):
+        raise ValueError(f"an address of NATS is empty: write {DEFAULT_URL}")
+    for address in addresses:
+        scheme, separator, _ = address.strip().partition("://")
+        if separator and scheme not in _SCHEMES:
+            raise ValueError(f"{scheme!r} is no scheme of NATS: write the address as {DEFAULT_URL}")
 
 
 def principal_of(client: Client) -> str | None:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from tomllib import TOMLDecodeError
 from typing import Final
 
 from rich.console import Console
@@ -19,6 +18,7 @@ from rich.text import Text
 from chatlane.config.settings import SettingsError
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.stack import Stack, open_stack
+from chatlane_devkit.demo.stack_config import check_user_config
 from chatlane_devkit.demo.traffic import follow_traffic
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.processes import ServerStartError
@@ -38,9 +38,15 @@ def main(user_config: Path | None = None, *, has_workers: bool = True) -> int:
     """Run until SIGINT or SIGTERM and return the exit code."""
     narrator = ConsoleOutput(Console())
     try:
+        if user_config is not None:
+            check_user_config(user_config)
         with _locked_directory():
             asyncio.run(_run(narrator, user_config, has_workers=has_workers))
-    except (ServerStartError, _DirectoryInUseError, SettingsError, TOMLDecodeError) as error:
+    except SettingsError as error:
+        for problem in error.problems:
+            narrator.tell(problem)
+        return 2
+    except (ServerStartError, _DirectoryInUseError) as error:
         narrator.tell(str(error))
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -106,13 +112,37 @@ def _welcome(narrator: ConsoleOutput, stack: Stack) -> None:
         narrator.console.print(f"  {name:<9} {url}", highlight=False, soft_wrap=True)
     narrator.console.print("\nTo try in another terminal, in this directory:\n")
     for line in (
-        f"{command} chat --as ann",
+        *_chat_lines(stack, command),
         f"{command} sessions",
-        *([] if _has_workers(stack) else [f"NATS_URL={stack.nats.url} python examples/worker.py"]),
+        *([] if _has_workers(stack) else [_worker_line(stack)]),
         f"curl http://127.0.0.1:{health}/metrics",
+        *_kill_lines(stack),
     ):
         narrator.console.print(f"  [bold]{escape(line)}[/]", highlight=False, soft_wrap=True)
     narrator.console.print()
+
+
+def _chat_lines(stack: Stack, command: str) -> list[str]:
+    """Return the command that talks to an agent, if the configuration declares a terminal."""
+    terminal = stack.settings.platforms.get("terminal")
+    if terminal is None or not terminal.accounts:
+        return []
+    account = "local" if "local" in terminal.accounts else next(iter(terminal.accounts))
+    return [f"{command} chat --as ann" + ("" if account == "local" else f" --account {account}")]
+
+
+def _worker_line(stack: Stack) -> str:
+    agents = [name for name, agent in stack.settings.agents.items() if agent.delivery == "turns"]
+    agent = "main" if "main" in agents or not agents else agents[0]
+    variable = "" if agent == "main" else f"AGENT={agent} "
+    python = _beside_here(Path(sys.executable))
+    return f"NATS_URL={stack.nats.url} {variable}{python} examples/worker.py"
+
+
+def _kill_lines(stack: Stack) -> list[str]:
+    """Return the command that kills a router, so that the other one takes over."""
+    pids = [stack.programs[name].pid for name in stack.health_ports]
+    return [f"kill -9 {pids[0]}   # a router: the other one takes over"] if pids else []
 
 
 def _has_workers(stack: Stack) -> bool:
@@ -125,9 +155,13 @@ def _command() -> str:
     on_path = shutil.which("chatlane")
     if on_path is not None and Path(on_path).resolve() == beside_python.resolve():
         return "chatlane"
+    return _beside_here(beside_python)
+
+
+def _beside_here(program: Path) -> str:
+    """Return a path as the user types it in this directory."""
     here = Path.cwd()
-    is_below = beside_python.is_relative_to(here)
-    return str(beside_python.relative_to(here) if is_below else beside_python)
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)
 
 
 async def _show_logs(narrator: ConsoleOutput, stack: Stack) -> None:

@@ -14,9 +14,14 @@ def main() -> None:
     """Run the command line and exit."""
     if _SERVICES.intersection(sys.argv[1:2]):
         exit_on_signals()
+    else:
+        # 130 is what a shell reports after Ctrl-C.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     # This import takes up to a second, in which a signal may arrive.
     from chatlane.cli.commands import app
 
+    if not _SERVICES.intersection(sys.argv[1:2]):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     app()
 
 

@@ -65,6 +65,8 @@ def explain(
     body, settings = _read(event), read_client_settings(config)
     stored_at = now if now.tzinfo else now.replace(tzinfo=UTC)
     facts = asyncio.run(_explained(body, settings, stored_at, is_offline=offline))
+    for name in _unknown_fields(body):
+        typer.echo(f"chatlane: this release ignores the unknown field {name!r}", err=True)
     is_refused = facts["outcome"] == _DEAD_LETTER
     if as_json:
         import json
@@ -73,11 +75,42 @@ def explain(
     elif not is_refused:
         _print(facts)
     if is_refused:
-        raise CommandError(_refusal(facts))
+        raise CommandError(_refusal(facts, body))
 
 
-def _refusal(facts: "Facts") -> str:
+def _problems(body: bytes) -> str:
+    """Return what is wrong with the fields of an event, with the permitted values."""
+    from pydantic import ValidationError
+
+    from chatlane.config.settings import problem_sentences
+    from chatlane_schemas.inbound import InboundEvent
+
+    try:
+        InboundEvent.model_validate_json(body)
+    except ValidationError as exc:
+        return "; ".join(problem_sentences(exc))
+    return ""
+
+
+def _unknown_fields(body: bytes) -> list[str]:
+    """Return the fields of an event that the contract does not know, which routers ignore."""
+    import json
+
+    from chatlane_schemas.inbound import InboundEvent
+
+    try:
+        event = json.loads(body)
+    except ValueError:
+        return []
+    return (
+        sorted(event.keys() - InboundEvent.model_fields.keys()) if isinstance(event, dict) else []
+    )
+
+
+def _refusal(facts: "Facts", body: bytes) -> str:
     reason, detail = facts["reason"], facts["detail"]
+    if reason == DeadReason.INVALID:
+        detail = _problems(body) or detail
     text = _REASONS.get(str(reason), str(reason).replace("_", " "))
     return f"this event would become a dead letter: {text}{f' ({detail})' if detail else ''}"
 

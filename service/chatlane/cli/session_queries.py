@@ -33,7 +33,8 @@ Named = Annotated[
     str,
     typer.Argument(
         metavar="SESSION",
-        help="Session id, its last characters, or a session key (its current session).",
+        help="Session id, its last characters (as `list` shows them), or a session key (its "
+        "current session).",
     ),
 ]
 

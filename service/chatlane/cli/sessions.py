@@ -13,7 +13,14 @@ from typing_extensions import override
 from chatlane.cli import transcripts
 from chatlane.cli.session_queries import Apis, Named, ask, complaint
 from chatlane.cli.shared.error_report import CommandError
-from chatlane.cli.shared.options import AsJson, Config, Limit, Principal, duration_option
+from chatlane.cli.shared.options import (
+    AsJson,
+    Config,
+    Limit,
+    Principal,
+    duration_option,
+    read_client_settings,
+)
 from chatlane.cli.shared.terminal import (
     add_row,
     age,
@@ -128,10 +135,24 @@ def list_sessions(
         return views[:limit], len(views) > limit
 
     views, has_more = ask(config, principal, found, person)
+    if not views:
+        _check_declared(config, platform, agent)
     if as_json:
         print_json(views)
     else:
         _print_sessions(views, has_more=has_more)
+
+
+def _check_declared(config: Path | None, platform: str | None, agent: str | None) -> None:
+    """Check the names of an empty list: sessions of a name that was declared before remain."""
+    settings = read_client_settings(config)
+    if not settings.platforms:
+        # Without a chatlane.toml only the routers know the declarations.
+        return
+    if platform is not None and platform not in settings.platforms:
+        raise CommandError(f"no sessions: platform {platform!r} is not declared in chatlane.toml")
+    if agent is not None and agent not in settings.agents:
+        raise CommandError(f"no sessions: agent {agent!r} is not declared in chatlane.toml")
 
 
 @app.command()
@@ -400,7 +421,7 @@ def _print_sessions(views: list[SessionView], *, has_more: bool) -> None:
         typer.echo("there are no such sessions: `chatlane chat --as ann` opens one")
         return
     has_titles = any(view.title for view in views)
-    listed = table("id", "agent", "active", "rows", "state", *(["title"] * has_titles), "key")
+    listed = table("…id", "agent", "active", "rows", "state", *(["title"] * has_titles), "key")
     for view in views:
         title_cell = [shortened(view.title or "", _TITLE_WIDTH)] * has_titles
         facts = (short_id(view.id), view.agent, age(view.last_activity_at))

@@ -212,7 +212,7 @@ class NoticeSettings(Group):
     file: Path | None = Field(
         default=None,
         description="TOML file with texts by id, as in examples/notices.de.toml; a missing id is "
-        "English.",
+        "English. In chatlane.toml the path is relative to the directory of chatlane.toml.",
     )
 
 

@@ -72,6 +72,7 @@ SECRETS_VARIABLE: Final = "CHATLANE_SECRETS_DIR"
 DEFAULT_CONFIG: Final = Path("chatlane.toml")
 
 # Hosts with or without ports, after the credentials and the last @.
+_NATS_SCHEMES: Final = frozenset({"nats", "tls", "ws", "wss"})
 _PORTS: Final = re.compile(
     r"[a-z]+://(?:[^/?#]*@)?(?:\[[^]]*\]|[^:,/?#@]*)(?::\d*)?"
     r"(?:,(?:\[[^]]*\]|[^:,/?#@]*)(?::\d*)?)*(?:[/?#]|$)"
@@ -144,6 +145,18 @@ class NatsSettings(Group):
         le=timedelta(minutes=1),
         description="Shared deadline of a batch of publishes; the rest is repeated.",
     )
+
+    @field_validator("url")
+    @classmethod
+    def _has_nats_servers(cls, url: str) -> str:
+        servers = [server.strip() for server in url.split(",")]
+        schemes = {server.partition("://")[0] for server in servers if "://" in server}
+        if not all(servers) or schemes - _NATS_SCHEMES:
+            raise ValueError(
+                "write each server as nats://HOST:PORT (or tls://, ws://, wss://), "
+                "separated by commas"
+            )
+        return url
 
     @model_validator(mode="after")
     def _one_identity(self) -> Self:
@@ -587,9 +600,11 @@ class Settings(BaseSettings):
         agents = self._agents_of_profiles()
         for profile, agent in agents.items():
             if agent not in self.agents:
+                is_default = profile == MAIN_PROFILE and "default" in self.profiles
+                name = "default" if is_default else profile
                 yield (
-                    f"profile {profile!r} is served by agent {agent!r}, which is not declared: "
-                    f"add [agents.{agent}] or set profiles.{profile}.agent"
+                    f"profile {name!r} is served by agent {agent!r}, which is not declared: "
+                    f"add [agents.{agent}] or set profiles.{name}.agent"
                 )
         for platform, declared in self.platforms.items():
             for account, allowed in declared.accounts.items():
@@ -756,16 +771,17 @@ def load_settings(config: Path | None = None, environ: Mapping[str, str] = os.en
     """
     _refuse_unknown_groups(environ)
     _refuse_unread_secrets(environ)
-    return _read(_sourced(_config_file(config, environ), environ))
+    file = _config_file(config, environ)
+    return _read(_sourced(file, environ), file)
 
 
-def _read(sourced: type[Settings]) -> Settings:
+def _read(sourced: type[Settings], file: Path | None) -> Settings:
     try:
         return sourced()
     except ValidationError as exc:
         raise SettingsError(*problem_sentences(exc)) from None
     except tomllib.TOMLDecodeError as exc:
-        raise SettingsError(f"the configuration file is not TOML: {exc}") from exc
+        raise SettingsError(f"the configuration file {file} is not TOML: {exc}") from exc
     except (SourceError, OSError, UnicodeDecodeError) as exc:
         raise SettingsError(f"cannot read the settings: {exc}") from exc
 
@@ -798,9 +814,27 @@ def read_failpoint(environ: Mapping[str, str], *, is_allowed: bool) -> Failpoint
 class _TomlFile(TomlConfigSettingsSource):
     """A TOML file, which separates texts from numbers."""
 
+    def __init__(self, settings: type[BaseSettings], file: Path | None) -> None:
+        self._directory = None if file is None else file.parent
+        super().__init__(settings, toml_file=file)
+
     @override
     def __call__(self) -> dict[str, Any]:
-        return {name: quoted(value) for name, value in super().__call__().items()}
+        tables = super().__call__()
+        if self._directory is not None:
+            resolve_notices(tables, self._directory)
+        return {name: quoted(value) for name, value in tables.items()}
+
+
+def resolve_notices(tables: dict[str, Any], directory: Path) -> None:
+    """Make the paths of notices in a parsed configuration relative to its directory."""
+    platforms = tables.get("platforms")
+    places = [(tables.get("notices"), "file")]
+    if isinstance(platforms, dict):
+        places += [(platform, "notices_file") for platform in platforms.values()]
+    for table, name in places:
+        if isinstance(table, dict) and isinstance(path := table.get(name), str):
+            table[name] = str(directory / path)
 
 
 def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:
@@ -809,7 +843,7 @@ def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:
     class Sourced(Settings):
         @override
         def fresh(self) -> Settings:
-            return _read(type(self))
+            return _read(type(self), config)
 
         @override
         @classmethod
@@ -826,7 +860,7 @@ def _sourced(config: Path | None, environ: Mapping[str, str]) -> type[Settings]:
             return (
                 _GivenEnvironment(settings_cls, environ),
                 NestedSecretsSettingsSource(file_secret_settings, secrets_dir=secrets_dir),
-                _TomlFile(settings_cls, toml_file=config),
+                _TomlFile(settings_cls, config),
             )
 
     return Sourced
@@ -836,6 +870,8 @@ def _config_file(config: Path | None, environ: Mapping[str, str]) -> Path | None
     named = config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     if named is None:
         return DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None
+    if named.is_dir():
+        raise SettingsError(f"{named} is a directory: name the file, such as chatlane.toml")
     if not named.is_file():
         raise SettingsError(
             f"there is no configuration file {named}: change --config or {CONFIG_VARIABLE}"

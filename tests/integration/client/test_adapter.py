@@ -399,7 +399,7 @@ async def test_an_undeliverable_message_is_dropped(
         await speaker.say(2)
         await eventually(lambda: all_acknowledged(client))
     assert chats.texts() == ["2"]
-    assert "outbound_dropped" in [record.message for record in caplog.records]
+    assert any(record.message.startswith("outbound_dropped: ") for record in caplog.records)
 
 
 async def test_what_a_dead_process_held_comes_before_what_is_newer(

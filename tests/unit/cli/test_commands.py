@@ -132,6 +132,7 @@ def test_the_example_event_is_routed(cli: CliRunner) -> None:
             EXAMPLE.read_text().replace('"local"', '"lokal"'),
             "account terminal/lokal is not declared",
         ),
+        (EXAMPLE.read_text().replace('"dm"', '"privat"'), "dm|group|supergroup|channel"),
     ],
 )
 def test_an_event_that_no_router_could_process_is_an_error(
@@ -144,6 +145,15 @@ def test_an_event_that_no_router_could_process_is_an_error(
     assert said.stdout == ""
     assert problem in said.stderr
     assert "dead letter" in as_json.stdout
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_field_that_routers_ignore_is_named(cli: CliRunner) -> None:
+    text = EXAMPLE.read_text().replace('"text"', '"txet": "x", "text"')
+    said = cli.invoke(app, ["explain", "-", "--offline"], input=text)
+
+    assert said.exit_code == 0
+    assert said.stderr == "chatlane: this release ignores the unknown field 'txet'\n"
 
 
 def test_a_missing_event_file_is_an_error_that_names_the_example(cli: CliRunner) -> None:

@@ -66,6 +66,13 @@ def test_a_connection_that_our_side_closes_logs_nothing(caplog: pytest.LogCaptur
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
+@pytest.mark.parametrize("servers", ["", [], "nats://a,,nats://b", "http://127.0.0.1:4222"])
+async def test_an_address_that_is_not_of_nats_is_refused(servers: str | list[str]) -> None:
+    with pytest.raises(ValueError, match=r"nats://127\.0\.0\.1:4222"):
+        async with open_connection(servers, name="test"):
+            pass
+
+
 @pytest.mark.integration
 async def test_a_normal_end_logs_no_warning(
     nats_url: str, caplog: pytest.LogCaptureFixture

@@ -272,6 +272,7 @@ def test_declarations_can_come_from_the_environment(
             ),
             "platforms.slack.accounts.b allows bots, and without own_ids",
         ),
+        ('[profiles.default]\nagent = "mian"\n', "profile 'default' is served by agent 'mian'"),
         ("[profiles.main]\n[profiles.default]\n", "are one profile: keep one of them"),
         (
             '[platforms.telegram.accounts.bot]\nprofiles = ["sales"]\n',
@@ -285,7 +286,9 @@ def test_declarations_can_come_from_the_environment(
         ('[router]\nlease = "long"\n', "router.lease: write a duration as"),
         ('[nats]\nurll = "x"\n', "nats.urll: there is no such setting"),
         ("colour = 1\n", "colour: there is no such setting"),
-        ("colour =\n", "the configuration file is not TOML"),
+        ("colour =\n", "chatlane.toml is not TOML"),
+        ('[nats]\nurl = "http://host"\n', "nats.url: write each server as nats://HOST:PORT"),
+        ('[nats]\nurl = "nats://a,,nats://b"\n', "nats.url: write each server as nats://HOST"),
         ('[nats]\nuser = "ann"\n', "set both or neither"),
         ('[nats]\ntoken = "a"\ncreds_file = "b"\n', "keep one of nats.user, nats.token, nats"),
         ('[nats]\nurl = "nats://ann:pw@host"\n', "nats.url must not carry a password"),
@@ -738,6 +741,28 @@ def test_notices_come_from_the_file_of_the_platform_before_that_of_the_deploymen
     }
     queued = catalog.notices_of("telegram").text(NoticeId.QUEUED)
     assert queued == ENGLISH.text(NoticeId.QUEUED)
+
+
+def test_paths_of_notices_are_relative_to_the_configuration_file(
+    config: Config, tmp_path: Path
+) -> None:
+    (tmp_path / "all.toml").write_text('stopped = "Angehalten."\n')
+    (tmp_path / "french.toml").write_text('stopped = "Arrêté."\n', "utf-8")
+    catalog = config.load("""
+        notices.file = "all.toml"
+        [platforms.discord]
+        [platforms.telegram]
+        notices_file = "french.toml"
+    """).catalog()
+
+    names = ("discord", "telegram")
+    texts = [catalog.notices_of(name).text(NoticeId.STOPPED) for name in names]
+    assert texts == ["Angehalten.", "Arrêté."]
+
+
+def test_a_directory_is_no_configuration_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is a directory: name the file"):
+        load_settings(tmp_path, {})
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chatlane.config.settings import load_settings
-from chatlane_devkit.demo.stack_config import stack_config, toml_text
+from chatlane.config.settings import SettingsError, load_settings
+from chatlane_devkit.demo.stack_config import check_user_config, stack_config, toml_text
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chatlane.toml"
 
@@ -44,3 +44,28 @@ def test_without_a_file_the_shipped_declarations_apply(tmp_path: Path) -> None:
     written.write_text(stack_config("nats://127.0.0.1:1", "postgresql://a@127.0.0.1:2/b", None))
 
     assert {"main", "notes"} <= load_settings(written, {}).catalog().agents.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a = [\n", "is not TOML: "),
+        ('[agents.main]\ndelivery = "push"\n', ": agents.main.delivery: "),
+        ('[platforms.slack]\nnotices_file = "none.toml"\n', ": cannot read the notices in "),
+    ],
+)
+def test_problems_of_a_users_file_name_it(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        check_user_config(file)
+    [line] = caught.value.problems
+    assert line.startswith(str(file))
+    assert problem in line
+
+
+def test_notices_of_a_users_file_are_found(tmp_path: Path) -> None:
+    (tmp_path / "texts.toml").write_text('stopped = "Angehalten."\n')
+    file = tmp_path / "mine.toml"
+    file.write_text('[platforms.slack]\nnotices_file = "texts.toml"\n')
+    check_user_config(file)
