@@ -404,7 +404,7 @@ class Placement:
         row = self._row(arrived, session, self._refer(arrived)[0])
         self.effects.messages.append(row)
         self._placed(arrived, row)
-        self.mark_seen(arrived, session.id, row.seq)
+        self.mark_seen(arrived, session.id)
         self.effects.count((CountName.KEPT, "observed"))
 
     def _session_to_observe(self, arrived: ResolvedMessage) -> Session | None:
