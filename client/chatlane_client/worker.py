@@ -184,8 +184,8 @@ class TurnWorker:
                 # The durable does not exist, or the server is not ready yet.
                 if unavailable.allows(str(exc)):
                     text = (
-                        "notices_unavailable: agent %s (%s); check that chatlane.toml declares the "
-                        "agent with turn delivery, and run `chatlane admin apply`"
+                        "notices_unavailable: check that chatlane.toml declares agent %s with turn "
+                        "delivery, and run `chatlane admin apply`: %s"
                     )
                     about = {"agent": self._agent, "error": str(exc)}
                     _log.error(text, self._agent, exc, extra=about)

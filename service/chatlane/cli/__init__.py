@@ -12,16 +12,17 @@ _SERVICES = frozenset({"router", "echo-worker"})
 
 def main() -> None:
     """Run the command line and exit."""
+    before = signal.getsignal(signal.SIGINT)
     if _SERVICES.intersection(sys.argv[1:2]):
         exit_on_signals()
-    else:
-        # 130 is what a shell reports after Ctrl-C.
+    elif before is signal.default_int_handler:
+        # 130 is what a shell reports after Ctrl-C. A process in the background ignores SIGINT.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     # This import takes up to a second, in which a signal may arrive.
     from chatlane.cli.commands import app
 
     if not _SERVICES.intersection(sys.argv[1:2]):
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, before)
     app()
 
 

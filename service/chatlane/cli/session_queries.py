@@ -124,7 +124,7 @@ async def _asked(
         except UnansweredRequestError as exc:
             raise CommandError(
                 f"NATS runs at {settings.nats.url}, but no router answers: start one with "
-                "`chatlane router` or `chatlane dev`",
+                "`chatlane router`, or `chatlane dev` again if its routers have ended",
                 exit_code=UNANSWERED,
             ) from exc
 
