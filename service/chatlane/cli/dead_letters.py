@@ -243,7 +243,8 @@ async def _chosen(
                 raise _no_such(min(missing))
     oldest = datetime.min.replace(tzinfo=UTC)
     if not letters:
-        typer.echo(f"there are no dead letters of {reason or f'session {session}'}")
+        kind = f"session {session}" if reason is None else f"reason {reason}"
+        typer.echo(f"there are no dead letters of {kind}")
     letters.sort(key=lambda row: (row.stored_at or oldest, row.log or "", row.sequence or 0))
     return [letter.id for letter in letters]
 

@@ -339,7 +339,7 @@ async def test_tables_have_one_line_per_entry_on_a_terminal_of_80_columns(
     assert await process.wait() == 0
 
     head, *rows = re.sub("\x1b\\[[0-9;]*m", "", shown.decode()).splitlines()
-    assert head.split() == ["id", "agent", "active", "rows", "state", "title", "key"]
+    assert head.split() == ["…id", "agent", "active", "rows", "state", "title", "key"]
     assert len(rows) == 2
     assert max(map(len, rows)) <= 80
     assert all(" open " in row for row in rows)
