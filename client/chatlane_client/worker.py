@@ -129,6 +129,7 @@ class TurnWorker:
         self._free = slots
         self._was_freed = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._hands_back = False
         self._working = 0
         self._hand_back_after = hand_back_after
         self._running: dict[UUID, tuple[Grant, Signals]] = {}
@@ -161,6 +162,11 @@ class TurnWorker:
             ):
                 slots.create_task(self._end_running())
                 while notice := await self._next_notice(notices, guard):
+                    if self._stopping.is_set():
+                        # It may be about a turn that this worker has just handed back.
+                        with contextlib.suppress(nats.errors.Error):
+                            await notice.nak()
+                        break
                     self._free -= 1
                     slots.create_task(self._serve(notice))
                 await notices.give_back()
@@ -262,6 +268,9 @@ class TurnWorker:
         # A worker that had to renew before it began must report the beginning.
         if grant.attempt > 1 or lease.was_renewed:
             await self._claims.tell_begin(grant)
+        if self._hands_back:
+            # The claim was unanswered when the other turns were handed back.
+            signals.hand_back()
         over = asyncio.Event()
         working = asyncio.create_task(self._answer(grant, signals))
         working.add_done_callback(lambda _: over.set())
@@ -289,6 +298,7 @@ class TurnWorker:
         while self.is_busy and (left := ends_at - monotonic()) > 0:
             self._was_freed.clear()
             await was_set_within(self._was_freed, left)
+        self._hands_back = True
         for _, signals in self._running.values():
             signals.hand_back()
 

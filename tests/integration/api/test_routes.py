@@ -197,9 +197,16 @@ class FakeTranscripts:
         return (Link(session_id, None, None),) if session_id == SESSION_ID else ()
 
     async def rows(
-        self, session_id: UUID, *, below_seq: int, limit: int, max_bytes: int
+        self,
+        session_id: UUID,
+        *,
+        below_seq: int,
+        limit: int,
+        max_bytes: int,
+        row_bytes: int,
+        content_from: int | None,
     ) -> RowsBefore:
-        del session_id, max_bytes
+        del session_id, max_bytes, row_bytes, content_from
         below = [row for row in reversed(self.stored) if row.seq < below_seq]
         return RowsBefore(tuple(below[:limit]), len(below) > limit)
 
