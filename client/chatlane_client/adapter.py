@@ -145,7 +145,7 @@ class AdapterClient:
 
     @asynccontextmanager
     async def _behind_deliveries(self, event: InboundEvent) -> AsyncIterator[None]:
-        """Let a message of our people wait for the receipt of a message that is being sent.
+        """Let a message of staff wait for the receipt of a message that is being sent.
 
         The platform may show a message of the agent as one of theirs, before it has returned its
         id. The receipt then comes first, so the service recognises the copy.
@@ -337,7 +337,7 @@ class AdapterClient:
         return TurnReader(self._client, [path], with_pieces=with_pieces)
 
     def watch(self) -> TurnWatch:
-        """Return what happens in the turns that answer chats of the account, from now on."""
+        """Return the updates of the turns that answer chats of the account, from now on."""
         return TurnWatch(self._turn_reader().open)
 
     def stop(self) -> None:

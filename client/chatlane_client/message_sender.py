@@ -91,7 +91,7 @@ class Delivery:
         return datetime.now(UTC) - self.raw.metadata.timestamp
 
     def about(self) -> dict[str, object]:
-        """Return what a log line says about the message."""
+        """Return the fields of a log line about the message."""
         return {"session_id": str(self.session_id), "out_seq": self.out_seq}
 
 

@@ -102,7 +102,7 @@ class Turn:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the worker hands the turn back because it was told to stop."""
+        """True if the worker hands the turn back because it stops."""
         return self.signals.is_stopping
 
     async def steered(self) -> AsyncIterator[TurnMessage]:

@@ -1,4 +1,4 @@
-"""What people send in a chat besides text and files: replies, locations, polls, buttons."""
+"""Content of chat messages besides text and files: replies, locations, polls, buttons."""
 
 from typing import Annotated, Final
 

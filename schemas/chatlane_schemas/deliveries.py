@@ -1,4 +1,4 @@
-"""What became of an outbound message: receipts from adapters, and the record of the service."""
+"""Deliveries of outbound messages: receipts from adapters, and the record of the service."""
 
 from enum import StrEnum
 from typing import Annotated, Final

@@ -1,4 +1,4 @@
-"""Write messages as text for a model, so that nobody can imitate the author of a message.
+"""Write messages as text for a model, so that no author can be imitated.
 
 Only chatlane begins a line with `[` in the first column: the header of a message or a remark.
 A line that a person begins with `[` is indented, and so are further lines behind a header.
@@ -103,7 +103,7 @@ def _sender(prefix: str | None) -> str:
 
 
 def _header(message: Message) -> Iterator[str]:
-    """Yield what the header of a message says besides its sender."""
+    """Yield the parts of a message's header besides its sender."""
     is_reply = message.reply_to or message.quote is not None or message.replied is not None
     if message.kind is Kind.REACTION:
         yield _target(message, _REACTIONS[bool(message.vote), bool(message.removed)])
@@ -153,7 +153,7 @@ def _excerpt(replied: RepliedMessage) -> str:
 
 
 def _things(message: Message | RepliedMessage) -> Iterator[str]:
-    """Yield what a message holds besides its text."""
+    """Yield descriptions of a message's content besides its text."""
     if message.sticker is not None:
         yield " ".join(filter(None, ("sticker", undelimited(message.sticker.emoji or ""))))
     if message.files_missing:

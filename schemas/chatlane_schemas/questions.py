@@ -1,4 +1,4 @@
-"""What a running turn says and asks before its answer."""
+"""Messages and questions of a running turn before its answer."""
 
 from enum import StrEnum
 from typing import Annotated, Final

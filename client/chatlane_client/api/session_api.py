@@ -83,7 +83,7 @@ class SessionApi(Api):
     async def deliveries(
         self, session_id: UUID, message_id: UUID | None = None
     ) -> tuple[DeliveryView, ...]:
-        """Return what became of the newest outbound messages of a session, oldest first.
+        """Return the delivery states of the newest outbound messages of a session, oldest first.
 
         Args:
             session_id: Session that spoke.
@@ -268,7 +268,7 @@ class SessionApi(Api):
         return await self._wait_for_answer(submission) if wait else submission
 
     def watch(self, session_id: UUID) -> TurnWatch:
-        """Return what happens in the turns of a session, from now on, for `async for`.
+        """Return the updates of the turns of a session, from now on, for `async for`.
 
         A turn that runs already begins with a recap, if its worker offers one. Updates that come
         while the connection is down are lost: only the transcript is complete.

@@ -54,7 +54,7 @@ def event_rows(feed: Sequence[Publication], history: History) -> list[tuple[obje
 
 
 def loss_rows(verdict: Verdict, history: History, bot: BotOutcome) -> list[tuple[object, ...]]:
-    """Return what people noticed, for chatlane and for the naive bot."""
+    """Return the faults that people noticed, for chatlane and for the naive bot."""
     heard = Counter(
         (answer.session_id, message.seq)
         for answer in history.received

@@ -12,7 +12,7 @@ _FROM_ANSWER: Final = 3
 
 
 class Sabotage(StrEnum):
-    """What happens to one answer on its way to its chat."""
+    """The fault that one answer suffers on its way to its chat."""
 
     DROP = "drop"
     REPEAT = "repeat"
@@ -35,7 +35,7 @@ class Saboteur:
         self._is_done = False
 
     def deliver(self, answer: Received) -> list[Received]:
-        """Return what the chat receives in place of an answer."""
+        """Return the messages that the chat receives in place of an answer."""
         if self._is_done:
             return [answer]
         if self._kind is Sabotage.SWAP:

@@ -111,11 +111,11 @@ class Permissions:
 
     @property
     def exported_to_users(self) -> tuple[str, ...]:
-        """Return what an account exports to the accounts of other users."""
+        """Return the exports of an account to the accounts of other users."""
         return tuple(subject for subject in self.publish if _is_between_users(subject))
 
     def imported_from(self, other: "Permissions") -> tuple[str, ...]:
-        """Return what an account imports from the account of another user."""
+        """Return the imports of an account from the account of another user."""
         pairs = (
             (said, heard)
             for said in other.exported_to_users

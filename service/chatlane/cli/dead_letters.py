@@ -265,7 +265,7 @@ async def _find_id(connection: "PoolConnectionProxy", text: str) -> UUID:
 
 
 async def _written(connection: "PoolConnectionProxy", letter: "DeadRow") -> "Sequence[TurnMessage]":
-    """Return what people wrote in the turn of a dead letter; nothing for other dead letters."""
+    """Return the messages of people in the turn of a dead letter; nothing for other dead letters."""
     from chatlane.store.history import messages
 
     if letter.stage != Stage.TURNS or letter.body is None:

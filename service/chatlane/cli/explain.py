@@ -79,7 +79,7 @@ def explain(
 
 
 def _problems(body: bytes) -> str:
-    """Return what is wrong with the fields of an event, with the permitted values."""
+    """Return the errors in the fields of an event, with the permitted values."""
     from pydantic import ValidationError
 
     from chatlane.config.settings import problem_sentences

@@ -387,7 +387,7 @@ def _environment(name: str, environment: Environment, day: date) -> Iterator[str
 
 
 def _exports_to_users(principal: _Principal, others: Iterable[_Principal]) -> Iterator[str]:
-    """Yield what the account of a user exports to the accounts of other users, if anything."""
+    """Yield the exports of a user's account to the accounts of other users."""
     heard_by = [other.account for other in others if other.allowed.imported_from(principal.allowed)]
     if heard_by:
         yield "    exports: ["

@@ -50,7 +50,7 @@ class RepliedRow(NamedTuple):
 
     @property
     def pointer(self) -> dict[str, object]:
-        """Return what a reply stores to find the row again."""
+        """Return the pointer that a reply stores to find the row again."""
         place = {"seq": self.seq} if self.message_id is None else {"id": str(self.message_id)}
         return {"session_id": str(self.session_id), **place}
 

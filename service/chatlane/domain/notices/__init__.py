@@ -178,7 +178,7 @@ class Notices:
 
 
 def problems_of(texts: Mapping[str, object]) -> Iterator[str]:
-    """Yield what is wrong with the texts of a language, one sentence each."""
+    """Yield the errors in the texts of a language, one sentence each."""
     for notice_id, text in texts.items():
         english = _ENGLISH_TEXTS.get(notice_id)
         if english is None:

@@ -716,7 +716,7 @@ def _answer_id(arrived: ArrivedResult, number: int) -> UUID:
 
 
 def shown_details(part: Part) -> dict[str, object]:
-    """Return what a row of the transcript keeps of a message besides its text."""
+    """Return the fields of a message that its transcript row keeps besides the text."""
     return {
         "attachments": part.attachments or None,
         "buttons": part.buttons,

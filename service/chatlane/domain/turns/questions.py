@@ -52,7 +52,7 @@ class OpenQuestion:
     due_at: datetime
 
     def answer_of(self, event: InboundEvent, at: datetime) -> str | None:
-        """Return what a message answers; None if it is no answer to this question."""
+        """Return the choice of a message; None if it does not answer this question."""
         if at > self.due_at:
             return None
         pressed = pressed_option(event)
