@@ -7,6 +7,9 @@ from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.api.submission import Submission
 from chatlane_client.api.transcripts import TranscriptApi
+from chatlane_client.delivery.message_sender import Deliver, SendPiece
+from chatlane_client.delivery.pieces import Piece, TextLimit
+from chatlane_client.delivery.rate_budget import RateBudget
 from chatlane_client.drafts import Draft, DraftPlatform
 from chatlane_client.endings import NoteWriter, WriteNote
 from chatlane_client.errors import (
@@ -35,9 +38,6 @@ from chatlane_client.errors import (
     Undeliverable,
     UndeliverableError,
 )
-from chatlane_client.message_sender import Deliver, SendPiece
-from chatlane_client.pieces import Piece, TextLimit
-from chatlane_client.rate_budget import RateBudget
 from chatlane_client.transport.connection import open_connection
 from chatlane_client.transport.secured import OnRefused, Refusal
 from chatlane_client.transport.wire import Stored
@@ -46,7 +46,7 @@ from chatlane_client.turn_reader import TurnUpdate, TurnWatch
 from chatlane_client.turn_voice import QuestionAnswer
 from chatlane_client.typing_indicator import ShowTyping
 from chatlane_client.worker import TurnWorker
-from chatlane_schemas.prompts import prompt_of
+from chatlane_schemas.content.prompts import prompt_of
 
 __all__ = [
     "AdapterClient",

@@ -13,11 +13,8 @@ import nats.js.errors
 from nats.aio.client import Client
 from opentelemetry.trace import SpanKind
 
-from chatlane_client.delivery import GAP_PATIENCE, OutboundReader
-from chatlane_client.delivery_progress import DeliveryProgress
-from chatlane_client.drafts import DRAFT_INTERVAL, DraftPlatform, Drafts
-from chatlane_client.errors import ForeignEventError, RetryLaterError, UndeclaredAccountError
-from chatlane_client.message_sender import (
+from chatlane_client.delivery.delivery_progress import DeliveryProgress
+from chatlane_client.delivery.message_sender import (
     Deliver,
     MessageSender,
     SendAll,
@@ -25,9 +22,12 @@ from chatlane_client.message_sender import (
     message_in_pieces,
     whole_message,
 )
-from chatlane_client.pieces import TextLimit
-from chatlane_client.rate_budget import RateBudget
-from chatlane_client.receipts import Progress, ReceiptWriter
+from chatlane_client.delivery.outbound_reader import GAP_PATIENCE, OutboundReader
+from chatlane_client.delivery.pieces import TextLimit
+from chatlane_client.delivery.rate_budget import RateBudget
+from chatlane_client.delivery.receipts import Progress, ReceiptWriter
+from chatlane_client.drafts import DRAFT_INTERVAL, DraftPlatform, Drafts
+from chatlane_client.errors import ForeignEventError, RetryLaterError, UndeclaredAccountError
 from chatlane_client.transport.retry import Backoff, cancel_until_ended
 from chatlane_client.transport.tracing import span
 from chatlane_client.transport.wire import Stored, publish_stored

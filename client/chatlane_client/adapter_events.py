@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from chatlane_schemas import Attachment, InboundEvent, Kind, OutboundMessage, new_envelope_id
-from chatlane_schemas.content import Press
+from chatlane_schemas.content.elements import Press
 from chatlane_schemas.inbound import ReturnAddress
 
 # Fields that locate a message; the other fields hold its content and time.

@@ -19,8 +19,8 @@ from chatlane_schemas import (
     TurnMessage,
     Undelivered,
 )
+from chatlane_schemas.content.prompts import prompt_of
 from chatlane_schemas.live_turns import LivePiece, PieceKind
-from chatlane_schemas.prompts import prompt_of
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from chatlane_schemas.turns import CancelReason
 

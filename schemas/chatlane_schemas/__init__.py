@@ -4,8 +4,8 @@ The package depends on pydantic only, so that any NATS client can use it.
 """
 
 from chatlane_schemas.answers import answer_to
-from chatlane_schemas.buttons import Button, TextFormat
 from chatlane_schemas.codec import DecodeError, decode, encode
+from chatlane_schemas.content.buttons import Button, TextFormat
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
 from chatlane_schemas.deliveries import DeliveryFailure, DeliveryState, Receipt, Undelivered
 from chatlane_schemas.envelope import Envelope, new_envelope_id

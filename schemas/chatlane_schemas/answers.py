@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from chatlane_schemas.buttons import Button, TextFormat
+from chatlane_schemas.content.buttons import Button, TextFormat
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage

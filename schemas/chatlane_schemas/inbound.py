@@ -6,11 +6,11 @@ from uuid import UUID
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
-from chatlane_schemas.content import EDITED_FIELDS, Content
+from chatlane_schemas.content.elements import EDITED_FIELDS, Content
+from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.deliveries import Receipt
 from chatlane_schemas.envelope import Envelope, Record
 from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, PlatformId, PlatformName, Text
-from chatlane_schemas.visible_text import is_blank
 
 MAX_ATTACHMENTS: Final = 100
 MAX_ALIASES: Final = 32

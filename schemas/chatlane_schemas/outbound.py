@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.buttons import Buttons, TextFormat
+from chatlane_schemas.content.buttons import Buttons, TextFormat
 from chatlane_schemas.envelope import ServiceEnvelope
 from chatlane_schemas.fields import BigNumber, Name, Number, PlatformId, Text
 from chatlane_schemas.inbound import Attachments

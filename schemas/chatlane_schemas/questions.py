@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.buttons import Button
+from chatlane_schemas.content.buttons import Button
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import EnvelopeId, Instant, Number, Text
 from chatlane_schemas.results import Part

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from chatlane_schemas.buttons import Buttons, TextFormat
+from chatlane_schemas.content.buttons import Buttons, TextFormat
 from chatlane_schemas.envelope import Envelope, Record
 from chatlane_schemas.fields import (
     Counters,

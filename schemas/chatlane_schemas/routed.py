@@ -4,10 +4,10 @@ from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.content import StoredContent
+from chatlane_schemas.content.elements import StoredContent
+from chatlane_schemas.content.replied import RepliedMessage
 from chatlane_schemas.fields import BigNumber, Instant, Name, Text
 from chatlane_schemas.inbound import Attachments, Kind
-from chatlane_schemas.replied import RepliedMessage
 from chatlane_schemas.session_api.session_state import SessionOpening
 from chatlane_schemas.source import Source
 

@@ -5,7 +5,8 @@ from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.content import StoredContent
+from chatlane_schemas.content.elements import StoredContent
+from chatlane_schemas.content.replied import RepliedMessage
 from chatlane_schemas.deliveries import Undelivered
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.fields import (
@@ -19,7 +20,6 @@ from chatlane_schemas.fields import (
     Text,
 )
 from chatlane_schemas.inbound import Attachments, Kind
-from chatlane_schemas.replied import RepliedMessage
 from chatlane_schemas.results import TranscriptRow
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.session_state import SessionOpening

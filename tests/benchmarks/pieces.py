@@ -1,7 +1,7 @@
 """Shows pieces of many turns, or reads them, as a process of its own.
 
-Usage: `python pieces.py show NATS_URL TURNS PER_SECOND SECONDS [--seed SEED]`, as a worker, and
-`python pieces.py read NATS_URL SECONDS [--seed SEED]`, as an adapter. The reader prints one line of
+Usage: `python delivery/pieces.py show NATS_URL TURNS PER_SECOND SECONDS [--seed SEED]`, as a worker, and
+`python delivery/pieces.py read NATS_URL SECONDS [--seed SEED]`, as an adapter. The reader prints one line of
 JSON: how many pieces came, how many did not, and how long they took. Both use one clock.
 """
 

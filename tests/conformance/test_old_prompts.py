@@ -26,7 +26,7 @@ from chatlane.domain.catalog import Account, HomeChannel, Platform
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.prompts.context import PRIVATE_IDS, Prompts
 from chatlane.domain.prompts.sanitize import Redaction
-from chatlane_schemas.quoting import cleaned, quoted, undelimited
+from chatlane_schemas.content.quotation import cleaned, quoted, undelimited
 from chatlane_schemas.source import Source
 from tests.support.old_gateway.environment import run_old_gateway
 

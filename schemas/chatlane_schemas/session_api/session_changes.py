@@ -11,13 +11,13 @@ from uuid import UUID
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError, to_json
 
+from chatlane_schemas.content.visible_text import visible
 from chatlane_schemas.credentials import holds_credential
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, scrubbed_json
 from chatlane_schemas.session_api.people import Person, PersonRequest
 from chatlane_schemas.session_api.session_state import ModelName, without_credential
 from chatlane_schemas.session_api.sessions import SessionKey, SessionVersion
-from chatlane_schemas.visible_text import visible
 
 MAX_TITLE_CHARACTERS: Final = 100
 MAX_CONFIG_BYTES: Final = 16 * 1024

@@ -6,8 +6,9 @@ from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.buttons import Buttons
-from chatlane_schemas.content import StoredContent
+from chatlane_schemas.content.buttons import Buttons
+from chatlane_schemas.content.elements import StoredContent
+from chatlane_schemas.content.replied import RepliedMessage
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.fields import (
     MAX_INT64,
@@ -21,7 +22,6 @@ from chatlane_schemas.fields import (
     ToolCalls,
 )
 from chatlane_schemas.inbound import Attachments, Kind
-from chatlane_schemas.replied import RepliedMessage
 from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Role, TranscriptRow
 from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.session_changes import SessionChange

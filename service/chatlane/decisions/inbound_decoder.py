@@ -22,12 +22,12 @@ from chatlane.domain.lanes import ResolvedMessage, details_json
 from chatlane.domain.limits.message_limits import Counted, counters, pair_of
 from chatlane.observability.tracing import PARENT
 from chatlane_schemas.codec import DecodeError, decode
-from chatlane_schemas.content import Press
+from chatlane_schemas.content.elements import Press
+from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.source import source_json
 from chatlane_schemas.topology.subjects import SubjectError, chat_token_of, parse_log
-from chatlane_schemas.visible_text import is_blank
 
 if TYPE_CHECKING:
     from chatlane.domain.catalog import Account, Agent, Catalog, DeliveryPolicy, Platform

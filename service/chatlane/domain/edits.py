@@ -26,7 +26,7 @@ from chatlane.domain.effects import (
     WaitingChange,
     WaitingRow,
 )
-from chatlane_schemas.content import EDITED_FIELDS
+from chatlane_schemas.content.elements import EDITED_FIELDS
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.session_api.transcripts import RowState
 

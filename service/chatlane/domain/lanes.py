@@ -54,7 +54,8 @@ from chatlane.domain.turns.claims import LONGEST_BURST, extend
 from chatlane.domain.turns.lifecycle import answered, open_turn
 from chatlane.domain.turns.questions import Answer, pressed_option, with_value
 from chatlane_schemas.codec import encode, encode_part
-from chatlane_schemas.content import CONTENT_FIELDS
+from chatlane_schemas.content.elements import CONTENT_FIELDS
+from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.outbound import OutboundKind
@@ -63,7 +64,6 @@ from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import source_of
 from chatlane_schemas.topology.subjects import routed as routed_subject
 from chatlane_schemas.topology.subjects import slot_of
-from chatlane_schemas.visible_text import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,8 +15,8 @@ from pydantic_core import from_json, to_json
 
 from chatlane.domain.effects import MessageRow
 from chatlane.domain.prompts.sanitize import beginning
-from chatlane_schemas.content import STORED_FIELDS
-from chatlane_schemas.replied import MAX_EXCERPT, RepliedMessage
+from chatlane_schemas.content.elements import STORED_FIELDS
+from chatlane_schemas.content.replied import MAX_EXCERPT, RepliedMessage
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.transcripts import RowState
 

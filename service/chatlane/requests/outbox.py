@@ -26,10 +26,10 @@ from chatlane.store.addressing import lanes
 from chatlane.store.conversations import sessions
 from chatlane.store.conversations.session_reads import find_view
 from chatlane.store.history import messages
+from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.outbox import OutboxReply
-from chatlane_schemas.visible_text import is_blank
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -17,7 +17,7 @@ from chatlane.nats.tasks import end_task
 from chatlane.nats.topology import apply
 from chatlane_client import AdapterClient, Deliver, Handler, TurnWorker, open_connection
 from chatlane_client.control import WIND_DOWN
-from chatlane_client.delivery import GAP_PATIENCE
+from chatlane_client.delivery.outbound_reader import GAP_PATIENCE
 from chatlane_client.transport.wire import publish_stored
 from chatlane_client.worker import HAND_BACK_AFTER
 from chatlane_schemas import (

@@ -9,7 +9,7 @@ from nats.aio.client import Client
 
 from chatlane_client import TranscriptApi, Turn, pressed, prompt_of, reacted
 from chatlane_schemas import Attachment, InboundEvent
-from chatlane_schemas.content import Press
+from chatlane_schemas.content.elements import Press
 from chatlane_schemas.inbound import ReturnAddress
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import PRINCIPAL, Chats, delivering, said, working

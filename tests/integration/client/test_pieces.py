@@ -20,7 +20,7 @@ from chatlane_client import (
     TextLimit,
     open_connection,
 )
-from chatlane_client.pieces import split_text
+from chatlane_client.delivery.pieces import split_text
 from chatlane_schemas import (
     DeliveryState,
     OutboundMessage,
@@ -190,7 +190,7 @@ async def test_c84_what_was_delivered_is_not_sent_again_when_only_its_acknowledg
     platform = Platform()
     await ask(client)
     with monkeypatch.context() as patched:
-        patched.setattr("chatlane_client.chat_queues.ChatQueues.acknowledge", lost)
+        patched.setattr("chatlane_client.delivery.chat_queues.ChatQueues.acknowledge", lost)
         async with running(adapter_of(client, platform)):
             await eventually(lambda: has_state(app, "delivered", COUNT), LONG)
     again = Platform()

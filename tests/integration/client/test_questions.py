@@ -19,7 +19,7 @@ from chatlane_client import (
     pressed,
 )
 from chatlane_schemas import Button
-from chatlane_schemas.content import Press
+from chatlane_schemas.content.elements import Press
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import (
     ACCOUNT,

@@ -7,7 +7,7 @@ import pytest
 import chatlane.store
 from chatlane.postgres.pool import Store
 from chatlane.store.conversations.sessions import TITLE_KEY
-from chatlane_schemas.visible_text import title_key
+from chatlane_schemas.content.visible_text import title_key
 
 pytestmark = pytest.mark.integration
 

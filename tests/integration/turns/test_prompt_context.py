@@ -11,8 +11,8 @@ from chatlane.domain.policy import KeyRules
 from chatlane.domain.prompts.context import Prompts
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas import RoutedMessage, decode
+from chatlane_schemas.content.prompts import prompt_of
 from chatlane_schemas.inbound import InboundEvent
-from chatlane_schemas.prompts import prompt_of
 from chatlane_schemas.turns import TurnTake
 from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event
 

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane_client.delivery_order import DeliveryNumbers, Place, SessionOrder
+from chatlane_client.delivery.delivery_order import DeliveryNumbers, Place, SessionOrder
 
 SESSION = uuid4()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane_client.pieces import TextLimit, Unit, pieces_of, split_text
+from chatlane_client.delivery.pieces import TextLimit, Unit, pieces_of, split_text
 from chatlane_schemas import Attachment, OutboundMessage, Source, new_envelope_id
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f466"

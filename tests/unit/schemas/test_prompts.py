@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatlane_schemas import Role, RoutedMessage
-from chatlane_schemas.prompts import prompt_of
+from chatlane_schemas.content.prompts import prompt_of
+from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from chatlane_schemas.turns import TurnMessage
-from chatlane_schemas.visible_text import is_blank
 
 AT = datetime(2026, 5, 11, 9, tzinfo=UTC)
 ID = "00000000-0000-0000-0000-000000000001"

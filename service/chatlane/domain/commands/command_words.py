@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chatlane_schemas.visible_text import visible
+from chatlane_schemas.content.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.addressing.keys import ParsedKey, key_text, parse_session_key
 from chatlane.domain.addressing.owners import owner_of
-from chatlane_schemas.visible_text import title_key
+from chatlane_schemas.content.visible_text import title_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,15 +15,15 @@ from chatlane.domain.policy import KeyRules
 from chatlane.domain.prompts.places import place_of
 from chatlane.domain.prompts.prompt_destinations import LOCAL, surroundings_of
 from chatlane.domain.prompts.sanitize import Redaction
+from chatlane_schemas.content.quotation import quoted, undelimited
 from chatlane_schemas.inbound import Kind
-from chatlane_schemas.quoting import quoted, undelimited
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chatlane.domain.catalog import Destination, Platform
     from chatlane.domain.prompts.places import Place
-    from chatlane_schemas.replied import RepliedMessage
+    from chatlane_schemas.content.replied import RepliedMessage
     from chatlane_schemas.routed import RoutedMessage
     from chatlane_schemas.source import Source
     from chatlane_schemas.turns import TurnMessage

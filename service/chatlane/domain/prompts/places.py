@@ -15,7 +15,7 @@ from chatlane.domain.addressing.keys import (
 from chatlane.domain.addressing.people import people_in, person_form
 from chatlane.domain.addressing.sources import address_of_source
 from chatlane.domain.prompts.sanitize import without_numbers
-from chatlane_schemas.quoting import cleaned, shortened
+from chatlane_schemas.content.quotation import cleaned, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.catalog import DESTINATIONS
 from chatlane.domain.prompts.sanitize import without_numbers
-from chatlane_schemas.quoting import cleaned, quoted
+from chatlane_schemas.content.quotation import cleaned, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import regex
 
-from chatlane_schemas.quoting import cleaned
+from chatlane_schemas.content.quotation import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Collection

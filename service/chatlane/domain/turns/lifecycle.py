@@ -36,6 +36,7 @@ from chatlane.domain.states import Session, Turn
 from chatlane.domain.turns.claims import go_on
 from chatlane.domain.turns.turn_events import note_ended, note_waiting
 from chatlane_schemas.codec import encode
+from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.live_turns import TurnFailure, TurnOutcome, WaitReason
 from chatlane_schemas.outbound import OutboundKind
@@ -44,7 +45,6 @@ from chatlane_schemas.session_api.transcripts import Unanswered
 from chatlane_schemas.topology.subjects import control as control_subject
 from chatlane_schemas.topology.subjects import turn as turn_subject
 from chatlane_schemas.turns import CancelReason, TurnControl
-from chatlane_schemas.visible_text import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from chatlane_schemas.buttons import Button
+from chatlane_schemas.content.buttons import Button
 
 if TYPE_CHECKING:
     from datetime import datetime

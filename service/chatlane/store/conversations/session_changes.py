@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from chatlane.errors import SupersededError
 from chatlane.postgres.pool import columns
 from chatlane.store.conversations.sessions import TITLE_KEY
-from chatlane_schemas.visible_text import title_key
+from chatlane_schemas.content.visible_text import title_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,9 +12,9 @@ from pydantic_core import from_json, to_json
 from chatlane.postgres.stored_values import read_override, read_reason, read_record
 from chatlane.store.addressing import identities
 from chatlane.store.conversations.sessions import TITLE_KEY
+from chatlane_schemas.content.visible_text import title_key
 from chatlane_schemas.session_api.session_state import ResumeMark
 from chatlane_schemas.session_api.sessions import CHAT_ORIGIN, SessionCounts, SessionView
-from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -14,8 +14,8 @@ from chatlane.domain.commands.session_summaries import (
 )
 from chatlane.postgres.pool import columns
 from chatlane.store.conversations.sessions import TITLE_KEY
+from chatlane_schemas.content.visible_text import title_key
 from chatlane_schemas.events import EndReason
-from chatlane_schemas.visible_text import title_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

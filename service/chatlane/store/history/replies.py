@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.store.deliveries import OwnMessage
-    from chatlane_schemas.replied import RepliedMessage
+    from chatlane_schemas.content.replied import RepliedMessage
 
 FIND_SQL: Final[LiteralString] = """
 -- messages: rows of sessions by the platform's message ids, waiting or written

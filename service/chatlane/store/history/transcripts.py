@@ -12,7 +12,7 @@ from chatlane.domain.sessions.transcripts import CONTINUES, MAX_HOPS, Link, Vers
 from chatlane.postgres.stored_values import known_value, read_record, read_source
 from chatlane.store.addressing import identities
 from chatlane.store.history import replies
-from chatlane_schemas.content import STORED_FIELDS, StoredContent
+from chatlane_schemas.content.elements import STORED_FIELDS, StoredContent
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.transcripts import Revision, RowState, TranscriptEntry
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Catalog
     from chatlane.postgres.pool import Store
+    from chatlane_schemas.content.replied import RepliedMessage
     from chatlane_schemas.inbound import Sender
-    from chatlane_schemas.replied import RepliedMessage
     from chatlane_schemas.session_api.people import Person
 
 

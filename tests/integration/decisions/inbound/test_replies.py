@@ -8,9 +8,9 @@ import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.store.history.transcripts import TranscriptReads
+from chatlane_schemas.content.prompts import prompt_of
+from chatlane_schemas.content.replied import MAX_EXCERPT
 from chatlane_schemas.inbound import InboundEvent
-from chatlane_schemas.prompts import prompt_of
-from chatlane_schemas.replied import MAX_EXCERPT
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from chatlane_schemas.turns import TurnMessage
 from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event

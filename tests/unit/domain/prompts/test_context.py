@@ -15,8 +15,8 @@ from chatlane.domain.catalog import Account, Destination, HomeChannel, Platform
 from chatlane.domain.policy import KeyRules
 from chatlane.domain.prompts.context import PRIVATE_IDS, Prompts
 from chatlane.domain.prompts.sanitize import Redaction
+from chatlane_schemas.content.quotation import cleaned
 from chatlane_schemas.inbound import Kind
-from chatlane_schemas.quoting import cleaned
 from chatlane_schemas.source import Source
 
 KEY = b"0123456789abcdef"

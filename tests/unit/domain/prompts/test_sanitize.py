@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chatlane_schemas.quoting import MAX_CHARACTERS, cleaned, quoted, undelimited
+from chatlane_schemas.content.quotation import MAX_CHARACTERS, cleaned, quoted, undelimited
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=400)
 

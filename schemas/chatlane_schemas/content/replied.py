@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.content import StoredContent
+from chatlane_schemas.content.elements import StoredContent
 from chatlane_schemas.fields import BigNumber, Flag, Text
 from chatlane_schemas.inbound import Attachments, Sender
 from chatlane_schemas.results import Role

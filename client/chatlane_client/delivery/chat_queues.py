@@ -17,8 +17,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from chatlane_client.errors import ConnectionClosedError
-from chatlane_client.message_sender import (
+from chatlane_client.delivery.message_sender import (
     Delivered,
     Delivery,
     GivenUp,
@@ -27,6 +26,7 @@ from chatlane_client.message_sender import (
     Retry,
     Stopped,
 )
+from chatlane_client.errors import ConnectionClosedError
 from chatlane_client.transport.retry import CancellationGuard, was_set_within
 from chatlane_schemas import OutboundMessage
 

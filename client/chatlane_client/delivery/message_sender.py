@@ -13,10 +13,10 @@ from uuid import UUID
 from nats.aio.msg import Msg
 from opentelemetry.trace import SpanKind
 
+from chatlane_client.delivery.pieces import Piece, TextLimit, pieces_of
+from chatlane_client.delivery.rate_budget import RateBudget
+from chatlane_client.delivery.receipts import Progress, ReceiptWriter, receipt_of
 from chatlane_client.errors import ChatGone, RetryAfter, UndeliverableError
-from chatlane_client.pieces import Piece, TextLimit, pieces_of
-from chatlane_client.rate_budget import RateBudget
-from chatlane_client.receipts import Progress, ReceiptWriter, receipt_of
 from chatlane_client.transport.retry import Backoff
 from chatlane_client.transport.tracing import context_of, span
 from chatlane_schemas import DeliveryFailure, DeliveryState, OutboundMessage

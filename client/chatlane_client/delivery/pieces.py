@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from chatlane_schemas import Attachment, Button, OutboundMessage
-from chatlane_schemas.visible_text import is_blank
+from chatlane_schemas.content.visible_text import is_blank
 
 Unit: TypeAlias = Literal["utf16", "code_points", "bytes"]
 

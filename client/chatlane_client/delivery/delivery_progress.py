@@ -9,8 +9,8 @@ from uuid import UUID
 
 from nats.aio.client import Client
 
+from chatlane_client.delivery.receipts import Progress
 from chatlane_client.errors import ChatlaneClientError, ConnectionClosedError
-from chatlane_client.receipts import Progress
 from chatlane_client.transport.connection import principal_of
 from chatlane_client.transport.retry import Backoff, was_set_within
 from chatlane_client.transport.wire import ask

@@ -18,10 +18,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerInfo
 
-from chatlane_client.chat_queues import ChatQueues, set_back_seconds
-from chatlane_client.delivery_order import DeliveryNumbers, Place, SessionOrder
+from chatlane_client.delivery.chat_queues import ChatQueues, set_back_seconds
+from chatlane_client.delivery.delivery_order import DeliveryNumbers, Place, SessionOrder
+from chatlane_client.delivery.message_sender import Delivery, MessageSender
 from chatlane_client.errors import ConnectionClosedError
-from chatlane_client.message_sender import Delivery, MessageSender
 from chatlane_client.transport.connection import closed_error_first, until_connected
 from chatlane_client.transport.connection_log import RepeatLimit
 from chatlane_client.transport.pull import Pull, open_pull

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
+from chatlane_schemas.content.quotation import quoted, undelimited
+from chatlane_schemas.content.replied import RepliedMessage
+from chatlane_schemas.content.visible_text import INVISIBLE, is_blank
 from chatlane_schemas.inbound import Attachment, Kind
-from chatlane_schemas.quoting import quoted, undelimited
-from chatlane_schemas.replied import RepliedMessage
 from chatlane_schemas.results import Role
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.session_api.transcripts import RowState, TranscriptEntry, Unanswered
 from chatlane_schemas.turns import TurnMessage
-from chatlane_schemas.visible_text import INVISIBLE, is_blank
 
 Message: TypeAlias = TurnMessage | RoutedMessage | TranscriptEntry
 
