@@ -193,7 +193,7 @@ def receipt_in(body: bytes, nats_id: str) -> ReceiptEntry | None:
     """Return the receipt that a body of INBOUND holds; None if it is another event."""
     try:
         event = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     receipt = event.get("receipt") if isinstance(event, dict) else None
     if not isinstance(receipt, dict):
