@@ -141,7 +141,9 @@ async def test_who_writes_while_they_are_forgotten_begins_anew(world: World) -> 
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("stage", ["sessions of this person", "shared sessions", "outbox", "streams"])
+@pytest.mark.parametrize(
+    "stage", ["sessions of this person", "shared sessions", "outbox", "streams"]
+)
 @pytest.mark.slow
 async def test_an_erasure_that_was_killed_goes_on(world: World, stage: str) -> None:
     for chat in (None, "room"):
