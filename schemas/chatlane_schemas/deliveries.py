@@ -56,7 +56,7 @@ class Undelivered(Record):
 
 
 class Receipt(Record):
-    """What an adapter reports about an outbound message.
+    """A report of an adapter about an outbound message.
 
     Each receipt is complete: it repeats the ids of pieces that earlier receipts reported.
     """

@@ -160,7 +160,7 @@ RETURNING deliveries.session_id, message_id, deliveries.turn_id, part, failure, 
 async def tell(
     connection: Connection, turns: Iterable[tuple[UUID, UUID]]
 ) -> dict[UUID, tuple[Undelivered, ...]]:
-    """Return the failed deliveries that each session's turn has to be told, oldest first.
+    """Return the failed deliveries that each session's next turn reports, oldest first.
 
     A turn is told the same in each of its attempts. The next turn is told only what is new.
 
