@@ -318,6 +318,8 @@ class Placement:
 
     def _answers_question(self, arrived: ResolvedMessage) -> bool:
         """Take a message as the answer to a question; a press that answers none starts nothing."""
+        if not self.asked and arrived.event.press is None:
+            return False
         session = self.find_session(arrived)
         question = None if session is None else self.asked.get(session.id)
         value = None

@@ -23,6 +23,7 @@ from chatlane.errors import (
     OversizedMessageError,
     StreamFullError,
 )
+from chatlane.nats.nats_patches import publish_with_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -109,10 +110,7 @@ class Publisher:
             MalformedMessageError: The subject or id cannot be sent safely.
             BusUnavailableError: There is no connection; nothing was sent.
         """
-        headers = {_MESSAGE_ID_HEADER: message_id}
         self._check(subject, payload, message_id, _trace_bytes(trace) if trace else 0)
-        if trace:
-            headers.update(trace)
         if not self._bus.is_connected:
             # The client would buffer the message and send it after the reconnect, at any later time.
             raise BusUnavailableError("disconnected")
@@ -123,12 +121,12 @@ class Publisher:
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_seconds, self._expire)
         try:
-            await self._client.publish(
-                subject,
-                payload,
-                reply=f"{self._inbox}.{token}",
-                headers=headers,
-            )
+            reply = f"{self._inbox}.{token}"
+            if trace:
+                headers = {_MESSAGE_ID_HEADER: message_id, **dict(trace)}
+                await self._client.publish(subject, payload, reply=reply, headers=headers)
+            else:
+                await publish_with_id(self._client, subject, payload, message_id, reply)
         except (NatsError, OSError) as exc:
             self._pending.pop(token, None)
             raise BusUnavailableError(type(exc).__name__) from exc
@@ -143,8 +141,10 @@ class Publisher:
         if not self._bus.is_connected:
             return
         with contextlib.suppress(NatsError, OSError):
-            headers = None if message_id is None else {_MESSAGE_ID_HEADER: message_id}
-            await self._client.publish(subject, payload, headers=headers)
+            if message_id is None:
+                await self._client.publish(subject, payload)
+            else:
+                await publish_with_id(self._client, subject, payload, message_id)
 
     async def wait(self, futures: Iterable[asyncio.Future[Ack]]) -> None:
         """Wait until all futures have ended, successfully or not, which the timeout bounds."""

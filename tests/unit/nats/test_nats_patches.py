@@ -5,7 +5,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from chatlane.nats.nats_patches import harden
+from chatlane.nats.nats_patches import harden, publish_with_id
 
 
 async def parsed(wire: bytes) -> Msg:
@@ -74,3 +74,16 @@ async def test_the_one_header_of_most_messages_is_read_as_among_others(message_i
     assert (await parsed(with_headers(f"{only}\r\n".encode()))).headers == headers
     more = (await parsed(with_headers(f"{only}k: v\r\n\r\n".encode()))).headers
     assert more == {**headers, "k": "v"}
+
+
+@pytest.mark.parametrize("reply", ["", "_INBOX.abc.1"])
+@pytest.mark.parametrize("payload", [b"", "text: ä\r\n".encode()])
+async def test_a_publish_with_an_id_is_that_of_the_client(reply: str, payload: bytes) -> None:
+    ours, theirs = Client(), Client()
+    await publish_with_id(ours, "a.b", payload, "turn.ended:1", reply)
+    await theirs._send_publish(
+        "a.b", reply, payload, len(payload), headers={"Nats-Msg-Id": "turn.ended:1"}
+    )
+    assert theirs._pending == ours._pending
+    assert theirs._pending_data_size == ours._pending_data_size
+    assert theirs.stats == ours.stats

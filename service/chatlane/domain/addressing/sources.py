@@ -27,7 +27,8 @@ def class_of(chat_kind: str) -> ChatClass:
     An unknown kind counts as `group`: that can only split a conversation per sender, and never
     shows one person's direct messages to another.
     """
-    return "dm" if chat_kind.lower() == _DM else "group"
+    # Kinds are nearly always written in lower case.
+    return "dm" if chat_kind == _DM or chat_kind.lower() == _DM else "group"
 
 
 class Address(NamedTuple):
