@@ -72,26 +72,7 @@ class _CpuTrigger(_Strict):
     metadata: _CpuMetadata
 
 
-class _JetStreamMetadata(_Strict):
-    # Without a scheme: that is what `useHttps` says.
-    nats_server_monitoring_endpoint: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+:\d+$")]
-    account: str
-    stream: str
-    consumer: str
-    lag_threshold: Number
-    activation_lag_threshold: Number
-
-
-class _JetStreamTrigger(_Strict):
-    type: Literal["nats-jetstream"]
-    name: Name
-    metric_type: Literal["AverageValue", "Value"]
-    metadata: _JetStreamMetadata
-
-
-_Trigger = Annotated[
-    _PrometheusTrigger | _CpuTrigger | _JetStreamTrigger, Field(discriminator="type")
-]
+_Trigger = Annotated[_PrometheusTrigger | _CpuTrigger, Field(discriminator="type")]
 
 
 class _Fallback(_Strict):

@@ -53,7 +53,6 @@ INSIDE: Final = {
     ("chatlane-toolbox", "nats", 4222),
     ("chatlane-erasure", "nats", 4222),
     ("team", "nats", 4222),
-    ("keda", "nats", 8222),
     ("prometheus", "chatlane-router", 8080),
 }
 USERS_OF_POSTGRES: Final = (

@@ -10,7 +10,6 @@ import yaml
 
 from chatlane.config.settings import PostgresSettings, Settings, load_settings
 from chatlane.durations import parse_duration
-from chatlane_schemas.topology.streams import StreamName
 from tests.deploy.kubernetes.custom_resources import is_custom, validate
 from tests.deploy.kubernetes.manifests import (
     FOLDER,
@@ -178,17 +177,13 @@ def test_routers_are_scaled_by_partitions_that_lag() -> None:
     assert "chatlane_partition_lag_seconds" in triggers["prometheus"]["query"]
 
 
-def test_workers_are_scaled_by_the_durable_of_their_agent_and_their_slots(tmp_path: Path) -> None:
+def test_workers_are_scaled_by_the_turns_of_their_agent(tmp_path: Path) -> None:
     ((scaler, _, _, _),) = autoscalers("agent-team")
     (worker,) = workloads("agent-team")
-    arguments = worker.containers[0]["args"]
-    told = dict(itertools.pairwise(arguments))
-    triggers = {its["type"]: its["metadata"] for its in scaler["spec"]["triggers"]}
-    by_stream, by_prometheus = triggers["nats-jetstream"], triggers["prometheus"]
+    told = dict(itertools.pairwise(worker.containers[0]["args"]))
+    (trigger,) = scaler["spec"]["triggers"]
     assert told["--agent"] in declared("production", tmp_path).catalog().agents
-    assert (by_stream["stream"], by_stream["consumer"]) == (StreamName.TURNS, told["--agent"])
-    assert f'agent="{told["--agent"]}"' in by_prometheus["query"]
-    assert by_stream["lagThreshold"] == by_prometheus["threshold"] == told["--slots"]
+    assert f'agent="{told["--agent"]}"' in trigger["metadata"]["query"]
 
 
 # NATS by its chart

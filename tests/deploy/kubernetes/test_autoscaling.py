@@ -1,0 +1,114 @@
+"""How the autoscalers answer arrivals of turns and outages, by the documented algorithm."""
+
+import random
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.deploy.kubernetes.autoscaling import Autoscaler, recommended
+from tests.deploy.kubernetes.manifests import Manifest, objects, workloads
+from tests.deploy.kubernetes.queries import answers
+from tests.deploy.kubernetes.worker_load import Load, WorkerLoad
+
+MOST_WAIT_SECONDS: Final = 15
+TEN_MINUTES: Final = 600.0
+MANY: Final = 10_000
+
+
+def worker_scaler() -> Manifest:
+    return objects("agent-team", "ScaledObject")["echo-worker"]
+
+
+def trigger(scaler: Manifest) -> Manifest:
+    """Return the metadata of the one trigger that asks Prometheus."""
+    (found,) = [its for its in scaler["spec"]["triggers"] if its["type"] == "prometheus"]
+    its: Manifest = found["metadata"]
+    return its
+
+
+def slots() -> int:
+    (worker,) = workloads("agent-team")
+    arguments = worker.containers[0]["args"]
+    return int(arguments[arguments.index("--slots") + 1])
+
+
+def scrape_seconds() -> int:
+    (endpoint,) = objects("production", "ServiceMonitor")["chatlane-router"]["spec"]["endpoints"]
+    return int(endpoint["interval"].removesuffix("s"))
+
+
+def played(load: Load, seed: int) -> WorkerLoad:
+    """Return the workers after a load, with as many as it takes."""
+    scaler = worker_scaler()
+    target = float(trigger(scaler)["threshold"])
+    before = -(-load.rate * load.turn_seconds // target)
+    autoscaler = Autoscaler.of(scaler, maximum=MANY, replicas=int(before))
+    workers = WorkerLoad(autoscaler, target, slots(), scrape_seconds())
+    workers.play(load, random.Random(seed))  # noqa: S311 # repeatable arrivals
+    return workers
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("rate", "turn_seconds"),
+    [
+        *((0.05, 3), (0.05, 30), (0.05, 300)),
+        *((0.5, 3), (0.5, 10), (0.5, 30), (0.5, 300)),
+        *((5, 3), (5, 10), (5, 30), (5, 300)),
+    ],
+)
+def test_a_turn_waits_15_seconds_at_most_after_a_step_to_four_times_the_turns(
+    rate: float, turn_seconds: float, seed: int
+) -> None:
+    """From 0.05 turns a second to 0.2, and from 5 to 20.
+
+    While turns of minutes add up, the number of workers grows with them, in more than four changes.
+    """
+    load = Load(rate, 4, turn_seconds)
+
+    workers = played(load, seed)
+
+    # Without random peaks there is no queue at all.
+    assert workers.longest_wait(-TEN_MINUTES, 0) < 1
+    assert workers.longest_wait(0, load.after) <= MOST_WAIT_SECONDS
+    assert workers.changes(-TEN_MINUTES, 0, TEN_MINUTES) < 4
+    assert workers.reversals(0, TEN_MINUTES) <= 1
+    settled = turn_seconds + TEN_MINUTES
+    assert workers.changes(settled, load.after, TEN_MINUTES) < 4
+
+
+def test_workers_of_two_triggers_would_wait_for_a_queue_of_a_whole_turn() -> None:
+    """The maximum of the turns that wait and the turns in work, which this replaced."""
+    claimed, waiting, slots_of_one = 60, 60, 8
+    assert recommended(8, claimed, slots_of_one) == recommended(8, waiting, slots_of_one) == 8
+    assert recommended(8, claimed + waiting, slots_of_one) == 15
+
+
+def test_live_turns_of_the_agent_are_one_sum_over_states(tmp_path: Path) -> None:
+    series = {
+        'chatlane_build_info{job="chatlane", version="1", instance="a"}': "1x3",
+        'chatlane_turns{job="chatlane", agent="main", state="ready", instance="a"}': "3x3",
+        'chatlane_turns{job="chatlane", agent="main", state="ready", instance="b"}': "2x3",
+        'chatlane_turns{job="chatlane", agent="main", state="claimed", instance="a"}': "5x3",
+        'chatlane_turns{job="chatlane", agent="main", state="overdue", instance="b"}': "1x3",
+        'chatlane_turns{job="chatlane", agent="main", state="resting", instance="a"}': "40x3",
+        'chatlane_turns{job="chatlane", agent="other", state="ready", instance="a"}': "70x3",
+    }
+    query = trigger(worker_scaler())["query"]
+
+    assert answers(query, series, [10], interval=5, folder=tmp_path) == [9]
+
+
+def test_without_turns_the_sum_is_zero_and_without_routers_there_is_none(tmp_path: Path) -> None:
+    """No answer is an error for KEDA, and keeps the number of workers."""
+    query = trigger(worker_scaler())["query"]
+    series = {'chatlane_build_info{job="chatlane", version="1", instance="a"}': "1 1 stale"}
+
+    assert answers(query, series, [5, 10], interval=5, folder=tmp_path) == [0, None]
+    assert trigger(worker_scaler())["ignoreNullValues"] == "false"
+
+
+def test_a_worker_is_added_before_its_slots_are_full() -> None:
+    assert float(trigger(worker_scaler())["threshold"]) == slots() / 2
