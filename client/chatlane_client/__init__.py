@@ -9,7 +9,7 @@ from chatlane_client.api.submission import Submission
 from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.delivery.message_sender import Deliver, SendPiece
 from chatlane_client.delivery.pieces import Piece, TextLimit
-from chatlane_client.delivery.rate_budget import RateBudget
+from chatlane_client.delivery.rate_budget import RateBudget, chat_of
 from chatlane_client.drafts import Draft, DraftPlatform
 from chatlane_client.endings import NoteWriter, WriteNote
 from chatlane_client.errors import (
@@ -102,6 +102,7 @@ __all__ = [
     "Undeliverable",
     "UndeliverableError",
     "WriteNote",
+    "chat_of",
     "deleted",
     "edited",
     "open_connection",

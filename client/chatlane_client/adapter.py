@@ -1,10 +1,11 @@
 """Publish the events of a platform account and deliver its outbound messages."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -28,6 +29,7 @@ from chatlane_client.delivery.rate_budget import RateBudget
 from chatlane_client.delivery.receipts import Progress, ReceiptWriter
 from chatlane_client.drafts import DRAFT_INTERVAL, DraftPlatform, Drafts
 from chatlane_client.errors import ForeignEventError, RetryLaterError, UndeclaredAccountError
+from chatlane_client.transport.connection import closed_error_first
 from chatlane_client.transport.retry import Backoff, cancel_until_ended
 from chatlane_client.transport.tracing import span
 from chatlane_client.transport.wire import Stored, publish_stored
@@ -41,6 +43,7 @@ from chatlane_schemas import (
     Source,
     new_envelope_id,
 )
+from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName, outbound_durable
 from chatlane_schemas.topology.subjects import LiveTurnPath
@@ -104,8 +107,49 @@ class AdapterClient:
         # Held by chat token while a message to the chat is sent and reported.
         self._sending: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    async def run(
+        self, delivery: Coroutine[Any, Any, None], *beside: Coroutine[Any, Any, None]
+    ) -> None:
+        """Run a delivery and the other parts of an adapter until SIGTERM, SIGINT or `stop`.
+
+        Args:
+            delivery: Such as `deliver_pieces(send)`; messages in hand are finished at the end.
+            beside: Such as `show_typing(show)` and the loop that receives events; cancelled at the
+                end of the delivery. If any of them fails, all end.
+
+        Raises:
+            ConnectionClosedError: The connection is closed for good.
+            ExceptionGroup: The errors of what failed.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        with closed_error_first():
+            async with asyncio.TaskGroup() as tasks:
+                others = [tasks.create_task(it) for it in beside]
+                await delivery
+                await cancel_until_ended(*others)
+
+    def event(self, **fields: Any) -> InboundEvent:  # noqa: ANN401 - any field of an event
+        """Return an event of this account, made now, with an id of its own.
+
+        Raises:
+            ValidationError: A field does not follow the contract.
+        """
+        return InboundEvent(
+            id=new_envelope_id(),
+            at=datetime.now(UTC),
+            platform=self._platform,
+            account=self._account,
+            **fields,
+        )
+
     async def publish(
-        self, event: InboundEvent, *, give_up_after: timedelta | None = None
+        self,
+        event: InboundEvent,
+        *,
+        give_up_after: timedelta | None = None,
+        waits_for_room: bool = False,
     ) -> Stored:
         """Publish an event and return once it is stored.
 
@@ -116,9 +160,11 @@ class AdapterClient:
         Args:
             event: An event of this account.
             give_up_after: None retries without a limit, unless the log is full.
+            waits_for_room: Whether to wait while the log is full, as a loop does that reads updates
+                one after the other. A webhook cannot wait.
 
         Raises:
-            RetryLaterError: The log is full. Ask the sender to try again (an HTTP 503
+            RetryLaterError: The log is full, and `waits_for_room` is false. Ask the sender to try again (an HTTP 503
                 with `Retry-After`), or keep the event and publish it again after the
                 delay in the error, before the next event of its chat.
             UnconfirmedPublishError: Not confirmed in time. The event may be stored
@@ -141,7 +187,13 @@ class AdapterClient:
                 if event.receipt is not None
                 else span("publish INBOUND", SpanKind.PRODUCER, names)
             ):
-                return await self._publish(subject, event, give_up_after)
+                while True:
+                    try:
+                        return await self._publish(subject, event, give_up_after)
+                    except RetryLaterError as error:
+                        if not waits_for_room:
+                            raise
+                        await asyncio.sleep(error.after.total_seconds())
 
     @asynccontextmanager
     async def _behind_deliveries(self, event: InboundEvent) -> AsyncIterator[None]:
@@ -209,21 +261,29 @@ class AdapterClient:
             await self._typing.run(turns)
 
     async def show_drafts(
-        self, platform: DraftPlatform, *, interval: timedelta = DRAFT_INTERVAL
+        self,
+        platform: DraftPlatform,
+        *,
+        interval: timedelta = DRAFT_INTERVAL,
+        limit: TextLimit | None = None,
     ) -> None:
         """Show answers in their chats while they are written, until cancelled.
 
-        `deliver` names the draft to its handler: `message.draft` is the message that shows the answer
-        so far, and the handler edits it instead of sending another one.
+        The answer takes the place of its draft: `piece.edits` of `deliver_pieces` and
+        `message.draft` of `deliver` is the message that shows the answer so far, and the handler
+        edits it instead of sending another one.
 
         Args:
-            platform: Sends, edits and deletes messages.
+            platform: Sends, edits and deletes messages; may raise `RetryAfter`.
             interval: Time between two edits of a message.
+            limit: The longest text of a message on the platform; a draft shows the first piece.
 
         Raises:
             ConnectionClosedError: The connection is closed for good.
         """
-        self._drafts = drafts = Drafts(platform, self._report_draft, interval=interval)
+        self._drafts = drafts = Drafts(
+            platform, self._report_draft, interval=interval, limit=limit, budget=self._budget
+        )
         try:
             async with self._turn_reader().open() as turns:
                 async for update in turns.updates():
@@ -322,9 +382,10 @@ class AdapterClient:
         """Return a message with its draft, which is not edited any more."""
         if self._drafts is None or message.turn_id is None or message.part:
             return message
-        if message.edits is not None:
-            await self._drafts.discard(message.turn_id)
-            return message
+        if message.edits is not None or is_blank(message.text or ""):
+            # It replaces another message, or has only files, which a draft cannot become.
+            await self._drafts.discard(message.turn_id, message.target, message.draft)
+            return message.model_copy(update={"draft": None})
         is_answer = message.kind is OutboundKind.ANSWER or message.draft is not None
         if not is_answer and not self._drafts.has_ended(message.turn_id):
             # A notice in the middle of the turn, for example that the agent is unavailable.

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Protocol
 from uuid import UUID
 
-from chatlane_client.transport.retry import cancel_until_ended
+from chatlane_client.delivery.pieces import TextLimit, split_text
+from chatlane_client.delivery.rate_budget import RateBudget, chat_of
+from chatlane_client.errors import RetryAfter
+from chatlane_client.transport.retry import cancel_until_ended, was_set_within
 from chatlane_client.turn_reader import TurnUpdate
 from chatlane_schemas.live_turns import (
     PieceKind,
@@ -42,8 +44,9 @@ class DraftPlatform(Protocol):
 class Draft:
     """The answer of one turn as its chat sees it so far.
 
-    The first text sends a message, later texts edit it, no more often than the interval allows. If
-    the outcome of the first call is unknown, the draft ends: a second call could send it twice.
+    The first text sends a message, later texts edit it, no more often than the interval and the
+    budget allow. If the outcome of the first call is unknown, the draft ends: a second call could
+    send it twice.
 
     Args:
         report: Called with the platform's id once the message is sent, and before it is edited. Then
@@ -58,12 +61,16 @@ class Draft:
         report: Callable[[str], Awaitable[None]],
         *,
         interval: timedelta = DRAFT_INTERVAL,
+        limit: TextLimit | None = None,
+        budget: RateBudget | None = None,
         message_id: str | None = None,
     ) -> None:
         self._platform = platform
         self._target = target
         self._report = report
         self._interval = interval.total_seconds()
+        self._limit = limit
+        self._budget = budget or RateBudget()
         self._text = ""
         self._has_news = asyncio.Event()
         self._closed = asyncio.Event()
@@ -71,8 +78,12 @@ class Draft:
         self.message_id = message_id
 
     def show(self, text: str) -> None:
-        """Show this text instead of the text before."""
+        """Show this text instead of the text before; of a long text its first piece."""
         if self._closed.is_set() or not text.strip():
+            return
+        if self._limit is not None:
+            text = next(split_text(text, self._limit), "")
+        if text == self._text:
             return
         self._text = text
         self._has_news.set()
@@ -103,6 +114,10 @@ class Draft:
     async def _show(self) -> None:
         """Send the newest text until the draft ends."""
         while not self._closed.is_set():
+            chat = chat_of(self._target)
+            if (pause := self._budget.try_take(chat)) > 0:
+                await was_set_within(self._closed, pause)
+                continue
             self._has_news.clear()
             try:
                 if self.message_id is None:
@@ -110,18 +125,18 @@ class Draft:
                     await self._report(self.message_id)
                 else:
                     await self._platform.edit(self._target, self.message_id, self._text)
+            except RetryAfter as exc:
+                # The platform did nothing, so the same call may be made again.
+                self._has_news.set()
+                seconds = exc.after.total_seconds()
+                self._budget.pause(seconds, None if exc.whole_account else chat)
             except Exception as exc:  # noqa: BLE001 - a draft must not end the adapter
                 # Without the error text, which may quote the message.
                 _log.warning("draft_not_shown", extra={"error": type(exc).__name__})
                 if self.message_id is None:
                     return
-            await self._pause()
+            await was_set_within(self._closed, self._interval)
             await self._has_news.wait()
-
-    async def _pause(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._interval):
-                await self._closed.wait()
 
 
 class Drafts:
@@ -129,6 +144,9 @@ class Drafts:
 
     Args:
         report: Called with a turn and the platform's id of its draft; returns once that is stored.
+        limit: The longest text of a message on the platform.
+        budget: Rates of the account, which drafts share with messages. A draft takes only what is
+            free, so messages do not wait behind drafts.
     """
 
     def __init__(
@@ -137,10 +155,14 @@ class Drafts:
         report: Callable[[UUID, Source, str], Awaitable[None]],
         *,
         interval: timedelta = DRAFT_INTERVAL,
+        limit: TextLimit | None = None,
+        budget: RateBudget | None = None,
     ) -> None:
         self._platform = platform
         self._report = report
         self._interval = interval
+        self._limit = limit
+        self._budget = budget
         self._drafts: dict[UUID, Draft] = {}
         self._texts: dict[UUID, str] = {}
         # Messages of ended drafts. Late pieces of these turns must not begin another draft.
@@ -180,6 +202,8 @@ class Drafts:
                 started.source,
                 lambda message_id: self._report(turn_id, started.source, message_id),
                 interval=self._interval,
+                limit=self._limit,
+                budget=self._budget,
                 message_id=started.draft,
             )
         while len(self._drafts) > _MAX_TURNS:
@@ -204,9 +228,17 @@ class Drafts:
         """Return whether a turn is over, as far as its events have come."""
         return turn_id in self._over
 
-    async def discard(self, turn_id: UUID) -> None:
-        """End the draft of a turn and delete its message."""
+    async def discard(self, turn_id: UUID, target: Source, message_id: str | None) -> None:
+        """End the draft of a turn and delete its message.
+
+        Args:
+            turn_id: The turn.
+            target: Where its answer goes.
+            message_id: The draft as the service knows it, of this process or an earlier one.
+        """
         draft = self._drafts.get(turn_id)
+        if draft is None and message_id is not None and turn_id not in self._finished:
+            draft = Draft(self._platform, target, _not_reported, message_id=message_id)
         if draft is not None:
             await self._cancel(turn_id, draft)
 
@@ -229,6 +261,10 @@ class Drafts:
         """End all drafts; their messages stay for the process that delivers the answers."""
         await cancel_until_ended(*self._ending)
         await asyncio.gather(*(draft.finish() for draft in self._drafts.values()))
+
+
+async def _not_reported(_: str) -> None:
+    pass
 
 
 async def _ended(end: Awaitable[object]) -> None:

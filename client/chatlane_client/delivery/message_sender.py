@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from opentelemetry.trace import SpanKind
 
 from chatlane_client.delivery.pieces import Piece, TextLimit, pieces_of
-from chatlane_client.delivery.rate_budget import RateBudget
+from chatlane_client.delivery.rate_budget import RateBudget, chat_of
 from chatlane_client.delivery.receipts import Progress, ReceiptWriter, receipt_of
 from chatlane_client.errors import ChatGone, RetryAfter, UndeliverableError
 from chatlane_client.transport.retry import Backoff
@@ -130,7 +130,7 @@ def whole_message(deliver: Deliver, budget: RateBudget) -> SendAll:
     async def send(
         message: OutboundMessage, progress: Progress, _: Callable[[], Awaitable[None]]
     ) -> None:
-        await budget.wait(_chat_of(message))
+        await budget.wait(chat_of(message.target))
         ids = await deliver(message)
         sent = [ids] if isinstance(ids, str) else list(ids or ())
         # A handler without ids has sent one message.
@@ -155,8 +155,10 @@ def message_in_pieces(
         pieces = pieces_of(message, limit, has_buttons=has_buttons)
         progress.pieces = len(pieces)
         for piece in pieces[progress.sent :]:
-            await budget.wait(_chat_of(message))
+            await budget.wait(chat_of(message.target))
             edits = next(iter(progress.edited_ids[piece.number :]), None) or None
+            if piece.number == 0 and not piece.attachments:
+                edits = edits or message.draft
             message_id = await send_piece(
                 replace(piece, may_be_sent=progress.may_be_sent, edits=edits)
             )
@@ -166,11 +168,6 @@ def message_in_pieces(
                 await report()
 
     return send
-
-
-def _chat_of(message: OutboundMessage) -> str:
-    chat, sender = message.target.chat, message.target.sender
-    return (chat.id if chat else None) or (sender.id if sender else None) or ""
 
 
 class MessageSender:
@@ -231,8 +228,7 @@ class MessageSender:
             return GivenUp(exc.failure, isinstance(exc, ChatGone))
         except RetryAfter as exc:
             seconds = exc.after.total_seconds()
-            if exc.whole_account:
-                self._budget.pause(seconds)
+            self._budget.pause(seconds, None if exc.whole_account else chat_of(message.target))
             _log.warning("outbound_rate_limited", extra=delivery.about())
             return self._again(delivery, Retry(seconds, DeliveryFailure.RATE_LIMITED))
         except Exception:  # noqa: BLE001 - on any error this chat waits

@@ -64,7 +64,8 @@ class Piece:
         text: Text of this piece.
         attachments: Files of the message, with its last piece.
         buttons: Buttons of the message, with its last piece.
-        edits: Platform's id of the message that this piece replaces; None sends a new message.
+        edits: Platform's id of the message that this piece replaces, for example the draft of the
+            answer; None sends a new message. A piece that replaces a draft has no files.
         may_be_sent: Whether an earlier process may have sent this piece before it ended. A platform
             that takes idempotency keys recognises it by `key`.
     """
@@ -109,6 +110,9 @@ def pieces_of(
         texts = [text] if limit is None else list(split_text(text, limit))
     elif not message.attachments:
         return ()
+    if message.draft is not None and len(texts) == 1 and message.attachments and text is not None:
+        # A platform cannot add files to the text that the draft is.
+        texts.append(None)
     last = len(texts) - 1
     return tuple(
         Piece(

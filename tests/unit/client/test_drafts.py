@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from chatlane_client import RateBudget, RetryAfter, TextLimit
 from chatlane_client.drafts import Draft, Drafts
 from chatlane_schemas import (
     Chat,
@@ -252,6 +253,65 @@ async def test_a_discarded_draft_leaves_the_chat(platform: Platform, drafts: Dra
     drafts.update(started())
     drafts.update(piece("half"))
     await eventually(lambda: bool(platform.calls))
-    await drafts.discard(TURN_ID)
+    await drafts.discard(TURN_ID, TARGET, None)
     assert platform.calls == [("send", "half"), ("delete", "")]
     assert await drafts.finish(TURN_ID) is None
+
+
+async def test_the_draft_of_an_earlier_process_leaves_the_chat(
+    platform: Platform, drafts: Drafts
+) -> None:
+    await drafts.discard(TURN_ID, TARGET, "m1")
+    assert platform.calls == [("delete", "")]
+
+
+async def test_a_draft_shows_the_first_piece_of_a_long_text(
+    platform: Platform, reported: list[str]
+) -> None:
+    draft = a_draft(platform, reported, limit=TextLimit(40))
+    draft.show("word " * 7)
+    await eventually(lambda: bool(platform.calls))
+    draft.show("word " * 100)
+    draft.show("word " * 101)
+    await draft.finish()
+    assert all(len(text) <= 40 for _, text in platform.calls)
+    assert len(platform.calls) <= 2
+
+
+async def test_a_draft_waits_as_long_as_the_platform_says(
+    platform: Platform, reported: list[str]
+) -> None:
+    budget = RateBudget()
+    platform.error = RetryAfter(0.2)
+    draft = a_draft(platform, reported, budget=budget)
+    draft.show("a")
+    await eventually(lambda: bool(platform.calls))
+    assert budget.try_take("7") > 0, "messages of the chat wait as well"
+    platform.error = None
+    await eventually(lambda: draft.message_id == "m1")
+    assert platform.calls == [("send", "a"), ("send", "a")]
+    await draft.finish()
+
+
+async def test_a_draft_takes_only_what_messages_leave(
+    platform: Platform, reported: list[str]
+) -> None:
+    budget = RateBudget(per_second=0.001)
+    await budget.wait("8")
+    draft = a_draft(platform, reported, budget=budget)
+    draft.show("a")
+    assert await draft.finish() is None
+    assert platform.calls == []
+
+
+def a_draft(
+    platform: Platform,
+    reported: list[str],
+    *,
+    limit: TextLimit | None = None,
+    budget: RateBudget | None = None,
+) -> Draft:
+    async def report(message_id: str) -> None:
+        reported.append(message_id)
+
+    return Draft(platform, TARGET, report, interval=timedelta(0), limit=limit, budget=budget)

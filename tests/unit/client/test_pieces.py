@@ -136,3 +136,11 @@ def test_c74_a_message_that_says_nothing_has_no_pieces(text: str | None) -> None
     picture = Attachment(url="https://files.example/1.png", media_type="image/png")
     [piece] = pieces_of(message(text, picture), TextLimit(1000))
     assert (piece.text, piece.attachments) == (None, (picture,))
+
+
+def test_the_files_of_an_answer_with_a_draft_are_a_piece_of_their_own() -> None:
+    photo = Attachment(url="https://files.test/1.png", media_type="image/png")
+    answer = message("look", photo).model_copy(update={"draft": "m1"})
+    text, files = pieces_of(answer, TextLimit(100))
+    assert (text.text, text.attachments) == ("look", ())
+    assert (files.text, files.attachments) == (None, (photo,))

@@ -1,0 +1,1 @@
+"""Platforms for tests of adapters."""
