@@ -22,9 +22,8 @@ from rich.console import Console
 
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.programs import cancel_on_stop_signals
-from tests.benchmarks import cases, existing, live_turns, tables
+from tests.benchmarks import cases, existing, live_turns
 from tests.benchmarks.cases import BUSY, CASES, STREAM, Case, Measured
-from tests.benchmarks.figures import Failure, Results, Sync
 from tests.benchmarks.latencies import RATES, measure_latency, measure_reading
 from tests.benchmarks.others import (
     NAIVE_CASES,
@@ -33,7 +32,9 @@ from tests.benchmarks.others import (
     measure_naive,
     measure_reference,
 )
-from tests.benchmarks.plots import draw
+from tests.benchmarks.report import tables
+from tests.benchmarks.report.figures import Failure, Results, Sync
+from tests.benchmarks.report.plots import draw
 from tests.benchmarks.rig import Rig, open_rig
 
 RESULT: Final = Path("var/bench.json")

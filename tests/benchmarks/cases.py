@@ -8,8 +8,9 @@ from functools import partial
 from statistics import mean
 from typing import Final, LiteralString
 
-from tests.benchmarks import costs, existing
-from tests.benchmarks.figures import Costs, Flow, Spread, Sync
+from tests.benchmarks import existing
+from tests.benchmarks.report import costs
+from tests.benchmarks.report.figures import Costs, Flow, Spread, Sync
 from tests.benchmarks.rig import Rig, Router, Throughput
 
 _CHATS: Final = 2000

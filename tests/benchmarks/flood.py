@@ -19,7 +19,7 @@ from rich.console import Console
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.conditions import until
 from chatlane_devkit.servers.programs import Program
-from tests.benchmarks import generator
+from tests.benchmarks.programs import generator
 from tests.benchmarks.rig import HOSTILE, PATIENCE, PYTHONPATH, Rig, open_rig
 from tests.support.service import hostile_adapter
 

@@ -16,7 +16,7 @@ import asyncpg
 
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import open_postgres
-from tests.benchmarks.library import Language
+from tests.benchmarks.programs.library import Language
 
 _TEXTS: Final = 20_000
 _SESSIONS: Final = 2000

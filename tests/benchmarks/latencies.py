@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, Final, LiteralString
 
 from chatlane_devkit.servers.conditions import until
-from tests.benchmarks import library
-from tests.benchmarks.figures import Latency, Percentiles, Reading
+from tests.benchmarks.programs import library
+from tests.benchmarks.report.figures import Latency, Percentiles, Reading
 from tests.benchmarks.rig import PATIENCE, Rig, Router
 
 RATES: Final = (300, 1000)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from chatlane_devkit.servers.conditions import until
 from chatlane_devkit.servers.programs import Program
-from tests.benchmarks.figures import LiveTurns, Percentiles
+from tests.benchmarks.report.figures import LiveTurns, Percentiles
 from tests.benchmarks.rig import ADAPTER, PATIENCE, Rig, cpu_seconds
 
 # Pieces a second of all turns together: for the time that a piece takes, and for the costs.

@@ -5,7 +5,7 @@ from typing import Final
 
 from tests.benchmarks import cases
 from tests.benchmarks.cases import BUSY, OPENING, Case
-from tests.benchmarks.figures import Naive, Reference, Spread
+from tests.benchmarks.report.figures import Naive, Reference, Spread
 from tests.benchmarks.rig import Rig
 from tests.support.old_gateway.environment import run_old_gateway
 

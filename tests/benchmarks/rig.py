@@ -34,8 +34,8 @@ from chatlane_devkit.servers.programs import Program
 from tests.support.servers.databases import login_of, migrated
 from tests.support.servers.nats_users import Keys, with_keys
 
-_HERE: Final = Path(__file__).parent
-PYTHONPATH: Final = {"PYTHONPATH": str(_HERE.parents[1])}
+_PROGRAMS: Final = Path(__file__).parent / "programs"
+PYTHONPATH: Final = {"PYTHONPATH": str(_PROGRAMS.parents[2])}
 PATIENCE: Final = timedelta(seconds=120)
 _LOOK_AGAIN_SECONDS: Final = 0.05
 # A throughput counts at least one part in so many of the messages.
@@ -175,7 +175,7 @@ class Rig:
 
     def script(self, name: str, *arguments: object, user: str | None = None) -> Program:
         """Return one of the programs here, to be started; where a user is given, as that one."""
-        command = [str(_HERE / f"{name}.py"), *map(str, arguments)]
+        command = [str(_PROGRAMS / f"{name}.py"), *map(str, arguments)]
         environment = PYTHONPATH | ({} if user is None else self.environment(user))
         return Program(name, command, self.directory, environment)
 
@@ -222,7 +222,7 @@ class Rig:
 
     def _router(self, name: str, gate: Path) -> Router:
         port = free_port()
-        command = [str(_HERE / "gated_router.py"), str(self.config), str(gate)]
+        command = [str(_PROGRAMS / "gated_router.py"), str(self.config), str(gate)]
         http = {"CHATLANE_HTTP__PORT": str(port)}
         environment = PYTHONPATH | http | self.environment("router")
         program = Program(name, command, self.directory, environment)

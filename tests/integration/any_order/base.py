@@ -17,14 +17,14 @@ from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.topology.subjects import chat_token_of, partition_of
 from chatlane_schemas.turns import TurnTake
-from tests.integration.any_order.api_calls import Asked, Asking
 from tests.integration.any_order.derived_ids import note_late_files, note_retries
-from tests.integration.any_order.jobs import Job, Taken
 from tests.integration.any_order.laws import broken
 from tests.integration.any_order.people import Decided, Said, Story
 from tests.integration.any_order.router import Router, tried
+from tests.integration.any_order.rules.api_calls import Asked, Asking
+from tests.integration.any_order.rules.jobs import Job, Taken
+from tests.integration.any_order.rules.steps import Step
 from tests.integration.any_order.snapshot import Snapshot, look
-from tests.integration.any_order.steps import Step
 from tests.integration.any_order.world import PARTITIONS, World
 from tests.support.worlds.kernel import message_id_of
 

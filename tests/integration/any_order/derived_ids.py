@@ -6,8 +6,8 @@ from typing import Final
 from uuid import UUID
 
 from tests.integration.any_order.people import Said, Story
+from tests.integration.any_order.rules.steps import Step
 from tests.integration.any_order.snapshot import Row, Waiting
-from tests.integration.any_order.steps import Step
 
 _ASKED_BY: Final = "retry"
 

@@ -13,8 +13,8 @@ from uuid import UUID
 from pydantic_core import from_json
 
 from tests.integration.any_order.people import FIRST_ID, NEXT_ID, Said, Story, file_of
+from tests.integration.any_order.rules.steps import Step
 from tests.integration.any_order.snapshot import Row, Sent, Snapshot, Turn, Waiting
-from tests.integration.any_order.steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,14 +18,14 @@ from typing_extensions import override
 
 from chatlane.domain.log import LOGS, LogName
 from chatlane.reconciliation.reconciler import Reconciler
-from tests.integration.any_order.api_calls import Asked
 from tests.integration.any_order.base import until_answered
-from tests.integration.any_order.events import EVENTS, Event, a_few, happens, number, place
 from tests.integration.any_order.laws import unfinished
 from tests.integration.any_order.people import Place
 from tests.integration.any_order.router import Router, tried
-from tests.integration.any_order.user_rules import Speaking
-from tests.integration.any_order.worker_rules import Working
+from tests.integration.any_order.rules.api_calls import Asked
+from tests.integration.any_order.rules.events import EVENTS, Event, a_few, happens, number, place
+from tests.integration.any_order.rules.user_rules import Speaking
+from tests.integration.any_order.rules.worker_rules import Working
 from tests.integration.any_order.world import DURABLES, PARTITIONS
 
 _MOST_ROUTERS: Final = 3

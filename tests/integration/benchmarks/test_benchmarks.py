@@ -7,8 +7,9 @@ import asyncpg
 import nats
 import pytest
 
-from tests.benchmarks import existing, naive_worker
-from tests.benchmarks.generator import Backlog, fill
+from tests.benchmarks import existing
+from tests.benchmarks.programs import naive_worker
+from tests.benchmarks.programs.generator import Backlog, fill
 from tests.support.servers.log_streams import PARTITIONS, open_logs
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.benchmarks import bench
 from tests.benchmarks.bench import Bench, parser, plan_of
 from tests.benchmarks.cases import Case
-from tests.benchmarks.figures import Failure, Latency, Naive, Percentiles, Results
+from tests.benchmarks.report.figures import Failure, Latency, Naive, Percentiles, Results
 from tests.benchmarks.rig import Rig
 
 

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import tables
 from tests.benchmarks.bench import DOCUMENT, parser, plan_of
 from tests.benchmarks.cases import BUSY, OPENING, Log, Measured
-from tests.benchmarks.costs import Counted, committed
-from tests.benchmarks.figures import (
+from tests.benchmarks.programs.generator import Backlog, mixed
+from tests.benchmarks.programs.mix import shares
+from tests.benchmarks.programs.naive_worker import Pace
+from tests.benchmarks.report import tables
+from tests.benchmarks.report.costs import Counted, committed
+from tests.benchmarks.report.figures import (
     Costs,
     Failure,
     Flow,
@@ -22,10 +25,7 @@ from tests.benchmarks.figures import (
     Spread,
     percentiles,
 )
-from tests.benchmarks.generator import Backlog, mixed
-from tests.benchmarks.mix import shares
-from tests.benchmarks.naive_worker import Pace
-from tests.benchmarks.plots import draw
+from tests.benchmarks.report.plots import draw
 from tests.benchmarks.rig import Throughput
 
 ROOT = Path(__file__).parents[3]

@@ -33,7 +33,7 @@ try:
 except OSError:  # libfuse is not installed
     FUSE = None
 
-_ROOT: Final = Path(__file__).parents[2]
+_ROOT: Final = Path(__file__).parents[3]
 _MOUNTED_WITHIN: Final = timedelta(seconds=60)
 
 
@@ -56,7 +56,7 @@ class LossyFs:
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "tests.acceptance.lossy_fs"),
+                *("-m", "tests.acceptance.servers.lossy_fs"),
                 str(self.kept),
                 str(self.directory),
                 cwd=_ROOT,

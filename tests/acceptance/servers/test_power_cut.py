@@ -19,7 +19,7 @@ from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import EmbeddedServer, NatsServer, PostgresServer
 from chatlane_devkit.servers.processes import ServerStartError
 from tests.acceptance.conftest import Tell
-from tests.acceptance.lossy_fs import LossyFs, open_lossy_fs
+from tests.acceptance.servers.lossy_fs import LossyFs, open_lossy_fs
 from tests.support.eventually import eventually
 from tests.support.servers.databases import migrated
 from tests.support.servers.nats_cluster import open_nats_cluster

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240), pytest.mark.slow
 Tell = Callable[[str], None]
 
 INTERRUPTED: Final = 130
-EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 
 
 async def test_the_demo_keeps_its_promises_while_everything_is_killed(

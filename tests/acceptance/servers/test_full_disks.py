@@ -13,7 +13,7 @@ import pytest
 from chatlane_devkit.servers.binaries import server_directory, unprivileged_identity
 from chatlane_devkit.servers.embedded import NatsServer, PostgresServer
 from tests.acceptance.conftest import Tell
-from tests.acceptance.small_disk import SmallDisk, open_small_disk
+from tests.acceptance.servers.small_disk import SmallDisk, open_small_disk
 from tests.support.eventually import eventually
 from tests.support.servers.databases import migrated
 from tests.support.servers.postgres_pair import execute

@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 
 from tests.integration.any_order.base import Ground
-from tests.integration.any_order.events import happens, number, place
 from tests.integration.any_order.people import NEXT_ID, PLACES, Place, Said, file_of
+from tests.integration.any_order.rules.events import happens, number, place
 from tests.support.worlds.kernel import event
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.table import Table
 
-from tests.benchmarks.figures import (
+from tests.benchmarks.report.figures import (
     LATENCY_TARGETS_MS,
     MOST_GROWTH,
     NAIVE_TIMES,

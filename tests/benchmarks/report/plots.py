@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from tests.benchmarks.figures import LATENCY_TARGETS_MS, Flow, Results, into
+from tests.benchmarks.report.figures import LATENCY_TARGETS_MS, Flow, Results, into
 
 _DOTS_PER_INCH: Final = 120
 _INCHES: Final = (8.5, 5.0)

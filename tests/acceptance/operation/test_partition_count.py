@@ -18,7 +18,7 @@ PER_SECOND: Final = 30
 FEW: Final = 4
 MANY: Final = 16
 ENDS_WITHIN: Final = timedelta(seconds=40)
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "operations.md"
+DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "operations.md"
 DELETE_ROWS_SQL: Final = "DELETE FROM partitions"
 
 

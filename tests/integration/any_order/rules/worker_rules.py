@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from chatlane_schemas.turns import ClaimRequest, ClaimStatus, RenewRequest, RenewStatus, TurnTake
 from tests.integration.any_order.base import Ground, until_answered
-from tests.integration.any_order.events import a_few, happens, number
-from tests.integration.any_order.jobs import Job
 from tests.integration.any_order.router import Router
+from tests.integration.any_order.rules.events import a_few, happens, number
+from tests.integration.any_order.rules.jobs import Job
 
 _END_LEASE: Final = "UPDATE turns SET due_at = clock_timestamp() WHERE id = ANY($1::uuid[])"
 _END_WAITS: Final = "UPDATE waiting SET ready_at = NULL WHERE session_id = ANY($1::uuid[])"

@@ -19,8 +19,8 @@ from nats.aio.client import Client
 
 from chatlane_client import SessionApi, TranscriptApi
 from chatlane_schemas.session_api.people import Person
-from tests.benchmarks.figures import percentiles
-from tests.benchmarks.library import PEOPLE, Language
+from tests.benchmarks.programs.library import PEOPLE, Language
+from tests.benchmarks.report.figures import percentiles
 
 _PAGE: Final = 20
 

@@ -32,9 +32,9 @@ from nats.js.api import ConsumerConfig, DeliverPolicy, PubAck
 
 from chatlane_schemas import Chat, InboundEvent, Kind, Sender, encode, new_envelope_id
 from chatlane_schemas.topology import subjects
-from tests.benchmarks import bare_loop
-from tests.benchmarks.figures import percentiles
-from tests.benchmarks.mix import Arrival, arrivals
+from tests.benchmarks.programs import bare_loop
+from tests.benchmarks.programs.mix import Arrival, arrivals
+from tests.benchmarks.report.figures import percentiles
 from tests.support.servers.nats_users import arguments_of
 
 PLATFORM: Final = "telegram"

@@ -1,7 +1,7 @@
 """Shows pieces of many turns, or reads them, as a process of its own.
 
-Usage: `python delivery/pieces.py show NATS_URL TURNS PER_SECOND SECONDS [--seed SEED]`, as a worker, and
-`python delivery/pieces.py read NATS_URL SECONDS [--seed SEED]`, as an adapter. The reader prints one line of
+Usage: `python pieces.py show NATS_URL TURNS PER_SECOND SECONDS [--seed SEED]`, as a worker, and
+`python pieces.py read NATS_URL SECONDS [--seed SEED]`, as an adapter. The reader prints one line of
 JSON: how many pieces came, how many did not, and how long they took. Both use one clock.
 """
 
@@ -23,7 +23,7 @@ from chatlane_client.claims import Grant
 from chatlane_client.live_output import LiveOutput
 from chatlane_schemas import HistoryPointer, LivePiece, PieceKind, Source, TurnPiece, decode
 from chatlane_schemas.topology import subjects
-from tests.benchmarks.figures import percentiles
+from tests.benchmarks.report.figures import percentiles
 from tests.support.servers.nats_users import arguments_of
 
 _PLATFORM, _ACCOUNT = "telegram", "bot"

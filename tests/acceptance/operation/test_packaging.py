@@ -15,7 +15,7 @@ from tests.support.command_run import started
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300), pytest.mark.slow]
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 UV: Final = ROOT / ".venv-tools" / "bin" / "uv"
 PRODUCT: Final = ("chatlane", "chatlane_client", "chatlane_schemas")
 DEVKIT_COMMANDS: Final = {"demo", "dev"}

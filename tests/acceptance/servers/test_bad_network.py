@@ -12,7 +12,7 @@ from typing import Final, Literal
 import pytest
 
 from tests.acceptance.conftest import Tell
-from tests.acceptance.flaky_proxy import FINE, FlakyProxy, Weather
+from tests.acceptance.servers.flaky_proxy import FINE, FlakyProxy, Weather
 from tests.support.eventually import eventually
 from tests.support.servers.lossy_link import through
 from tests.support.service.load_users import people

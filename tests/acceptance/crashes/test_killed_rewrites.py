@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from tests.acceptance.transcript_rewriter import rewrite_until_killed
+from tests.acceptance.crashes.transcript_rewriter import rewrite_until_killed
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -46,7 +46,7 @@ async def test_a_rewrite_that_is_killed_leaves_the_old_or_the_new(database_url: 
     )
     # Children of a process that has read all modules before: they begin within milliseconds.
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.acceptance.transcript_rewriter"])
+    processes.set_forkserver_preload(["tests.acceptance.crashes.transcript_rewriter"])
 
     for seed in range(KILLS):
         child = processes.Process(

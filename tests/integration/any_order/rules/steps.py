@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tests.integration.any_order.api_calls import Asked
-from tests.integration.any_order.jobs import Taken
 from tests.integration.any_order.people import Decided
+from tests.integration.any_order.rules.api_calls import Asked
+from tests.integration.any_order.rules.jobs import Taken
 from tests.integration.any_order.snapshot import Row, Snapshot
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from chatlane_schemas import encode
 from chatlane_schemas.topology import subjects
-from tests.acceptance import poisoned_router
 from tests.acceptance.conftest import Tell
-from tests.acceptance.poisoned_router import MARK
+from tests.acceptance.crashes import poisoned_router
+from tests.acceptance.crashes.poisoned_router import MARK
 from tests.support.eventually import eventually
 from tests.support.service.load_users import Person
 from tests.support.service.processes import Process
