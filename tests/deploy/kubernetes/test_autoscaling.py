@@ -1,13 +1,16 @@
 """How the autoscalers answer arrivals of turns and outages, by the documented algorithm."""
 
+import json
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.deploy.kubernetes.autoscaling import Autoscaler, recommended
+from tests.deploy.kubernetes.autoscaling import SYNC_SECONDS, Autoscaler, recommended
 from tests.deploy.kubernetes.manifests import Manifest, objects, workloads
+from tests.deploy.kubernetes.outage_recording import CPU, END, INTERVAL, RECORDED
 from tests.deploy.kubernetes.queries import answers
 from tests.deploy.kubernetes.worker_load import Load, WorkerLoad
 
@@ -112,3 +115,99 @@ def test_without_turns_the_sum_is_zero_and_without_routers_there_is_none(tmp_pat
 
 def test_a_worker_is_added_before_its_slots_are_full() -> None:
     assert float(trigger(worker_scaler())["threshold"]) == slots() / 2
+
+
+# Routers
+
+OUTAGES: Final[Mapping[str, Mapping[str, Sequence[float | None]]]] = json.loads(
+    RECORDED.read_text("ascii")
+)
+
+
+def router_scaler() -> Manifest:
+    return objects("production", "ScaledObject")["chatlane-router"]
+
+
+def cpu_target() -> float:
+    """Return the processors that a router may use before another one is added."""
+    (router,) = objects("production", "Deployment").values()
+    (container,) = router["spec"]["template"]["spec"]["containers"]
+    (trigger,) = [its for its in router_scaler()["spec"]["triggers"] if its["type"] == "cpu"]
+    percent = float(trigger["metadata"]["value"])
+    return float(container["resources"]["requests"]["cpu"]) * percent / 100
+
+
+def processors(recorded: Mapping[str, Sequence[float | None]], time: int) -> float:
+    """Return the processors that all routers used in the 15 s before a time."""
+    used = 0.0
+    for name, row in recorded.items():
+        if name.startswith(CPU):
+            known = [(at * INTERVAL, value) for at, value in enumerate(row) if value is not None]
+            before = [its for its in known if its[0] <= time - SYNC_SECONDS]
+            until = [its for its in known if its[0] <= time]
+            (began, first), (ended, last) = before[-1], until[-1]
+            used += (last - first) / (ended - began)
+    return used
+
+
+def after_outage(victim: str, query: str, folder: Path) -> Autoscaler:
+    """Return the autoscaler of the routers after a recorded outage and two more minutes."""
+    recorded = OUTAGES[victim]
+    series = {
+        name: " ".join("_" if value is None else f"{value:g}" for value in row)
+        for name, row in recorded.items()
+        if not name.startswith(CPU)
+    }
+    times = range(SYNC_SECONDS, END + 1, SYNC_SECONDS)
+    lagging = answers(query, series, times, interval=INTERVAL, folder=folder)
+    autoscaler = Autoscaler.of(router_scaler())
+    threshold = float(trigger(router_scaler())["threshold"])
+    for time, count in zip(times, lagging, strict=True):
+        assert count is not None
+        autoscaler.sync(time, [(count, threshold), (processors(recorded, time), cpu_target())])
+    return autoscaler
+
+
+@pytest.mark.parametrize("victim", OUTAGES)
+def test_an_outage_adds_no_router(victim: str, tmp_path: Path) -> None:
+    query = trigger(router_scaler())["query"]
+
+    assert after_outage(victim, query, tmp_path).changes == []
+
+
+def test_lag_alone_would_add_routers_while_postgres_is_away(tmp_path: Path) -> None:
+    lag = 'count(max by (log, partition) (chatlane_partition_lag_seconds{job="chatlane"}) > 2)'
+
+    assert after_outage("postgres", f"{lag} or vector(0)", tmp_path).replicas > 3
+
+
+def test_routers_that_commit_and_do_not_keep_up_get_more(tmp_path: Path) -> None:
+    series = {
+        'chatlane_batches_total{job="chatlane", outcome="committed", instance="a"}': "0+50x40",
+        **{
+            f'chatlane_partition_lag_seconds{{job="chatlane", log="inbound", partition="{number}", '
+            'instance="a"}': "9x40"
+            for number in range(24)
+        },
+    }
+    query, threshold = trigger(router_scaler())["query"], trigger(router_scaler())["threshold"]
+    times = range(SYNC_SECONDS, 181, SYNC_SECONDS)
+    lagging = answers(query, series, times, interval=INTERVAL, folder=tmp_path)
+    autoscaler = Autoscaler.of(router_scaler())
+
+    for time, count in zip(times, lagging, strict=True):
+        autoscaler.sync(time, [(count or 0, float(threshold))])
+
+    assert [number for _, number in autoscaler.changes] == [6]
+
+
+def test_partitions_of_a_router_that_is_cut_off_do_not_count(tmp_path: Path) -> None:
+    series = {
+        'chatlane_batches_total{job="chatlane", outcome="committed", instance="a"}': "0+50x40",
+        'chatlane_batches_total{job="chatlane", outcome="committed", instance="b"}': "7x40",
+        'chatlane_partition_lag_seconds{job="chatlane", log="inbound", partition="1", '
+        'instance="b"}': "9x40",
+    }
+    query = trigger(router_scaler())["query"]
+
+    assert answers(query, series, [60], interval=INTERVAL, folder=tmp_path) == [0]
