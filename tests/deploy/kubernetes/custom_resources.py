@@ -27,6 +27,7 @@ class _Metadata(_Strict):
     name: Name
     namespace: Name
     labels: dict[str, str]
+    annotations: dict[str, str] = {}
 
 
 class _Selector(_Strict):
@@ -174,6 +175,7 @@ class _Synchronous(_Strict):
     method: Literal["any", "first"]
     number: int = Field(ge=1)
     data_durability: Literal["required", "preferred"]
+    failover_quorum: bool
 
 
 class _Postgresql(_Strict):
@@ -198,6 +200,7 @@ class _Storage(_Strict):
 
 class _ClusterSpec(_Strict):
     instances: int = Field(ge=1)
+    image_name: str
     inherited_metadata: _InheritedMetadata
     bootstrap: _Bootstrap
     managed: _Managed

@@ -132,7 +132,10 @@ def test_a_commit_waits_for_a_standby_in_another_zone() -> None:
         "method": "any",
         "number": 1,
         "dataDurability": "required",
+        "failoverQuorum": True,
     }
+    # The operator reads the version from the tag.
+    assert re.fullmatch(r"[a-z0-9./-]+:18@sha256:[0-9a-f]{64}", its["imageName"])
     # One may be lost, and there is still another that has every commit.
     assert its["instances"] == 3
     assert its["affinity"]["podAntiAffinityType"] == "required"
