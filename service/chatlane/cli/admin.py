@@ -1,25 +1,31 @@
 """`chatlane admin`: tables, streams, durables and NATS users."""
 
-from datetime import UTC, datetime
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from chatlane.cli.audit import audited
+from chatlane.cli.shared.audit import audited
 from chatlane.cli.shared.error_report import CommandError
 from chatlane.cli.shared.options import (
     Config,
+    duration_option,
     open_nats,
     open_patient_store,
     read_settings,
     run_async,
 )
-from chatlane.errors import SchemaMismatchError, StoreUnavailableError
+from chatlane.errors import SchemaMismatchError, StoreUnavailableError, TransientError
 
 if TYPE_CHECKING:
     from chatlane.config.settings import Settings
     from chatlane.postgres.grants import Roles
+
+_LOOK_AGAIN: Final = timedelta(seconds=1)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,15 +36,49 @@ app = typer.Typer(
 )
 
 
+Wait = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--wait",
+        parser=duration_option,
+        metavar="DURATION",
+        help="How long to wait for the servers; by default a missing server is an error.",
+    ),
+]
+
+
+async def _until_ready(look: Callable[[], Awaitable[None]], wait: timedelta) -> None:
+    """Call `look` until it raises no error; raise its error after the wait."""
+    deadline = monotonic() + wait.total_seconds()
+    reason = ""
+    while True:
+        try:
+            await look()
+        except (TransientError, SchemaMismatchError, CommandError) as exc:
+            if monotonic() >= deadline:
+                raise
+            if reason != (reason := str(exc)):
+                typer.echo(f"waiting: {reason}", err=True)
+            await asyncio.sleep(_LOOK_AGAIN.total_seconds())
+        else:
+            return
+
+
 @app.command()
 @run_async
-async def migrate(config: Config = None) -> None:
+async def migrate(config: Config = None, *, wait: Wait = None) -> None:
     """Migrate the tables in Postgres to this release."""
     settings = read_settings(config)
     from chatlane.connections import store_of
     from chatlane.postgres.migrations import known_versions
     from chatlane.postgres.migrations import migrate as run_migrations
 
+    async def connect() -> None:
+        async with store_of(settings) as store, store.transaction():
+            pass
+
+    if wait is not None:
+        await _until_ready(connect, wait)
     version = known_versions()[-1]
     # Before the first migration there is no audit table.
     if not await _is_audited(settings):
@@ -121,17 +161,26 @@ async def _grant(settings: "Settings", roles: "Roles") -> list[str]:
 
 @app.command()
 @run_async
-async def apply(config: Config = None) -> None:
+async def apply(config: Config = None, *, wait: Wait = None) -> None:
     """Create and update the streams and durables that chatlane.toml declares.
 
-    Never deletes anything. What only a new stream could change, such as the number of
+    `--wait` also waits for the tables of this release. Never deletes anything. What only a new stream could change, such as the number of
     partitions, stays as it is and is reported; then the exit code is 1.
     """
     settings = read_settings(config)
     from chatlane.connections import declared_topology, store_of
     from chatlane.nats import topology
     from chatlane.nats.jetstream import JetStream
+    from chatlane.postgres.migrations import verify_schema
 
+    async def look() -> None:
+        async with store_of(settings) as store, store.transaction() as connection:
+            await verify_schema(connection)
+        async with open_nats(settings, "chatlane-admin"):
+            pass
+
+    if wait is not None:
+        await _until_ready(look, wait)
     declared = declared_topology(settings)
     async with (
         open_nats(settings, "chatlane-admin") as client,

@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from chatlane.cli import admin, chat, check, dead_letters, explain, imports, people, serve, sessions
+from chatlane.cli import (
+    admin,
+    chat,
+    check,
+    dead_letters,
+    explain,
+    imports,
+    people,
+    serve,
+    sessions,
+    smoke,
+)
 from chatlane.cli.shared.error_report import ReportingGroup
 
 app = typer.Typer(
@@ -29,6 +40,7 @@ for _entry_point in sorted(entry_points(group=_COMMANDS_GROUP), key=lambda found
 app.command("chat", rich_help_panel=_TRY)(chat.chat)
 app.command("router", rich_help_panel=_RUN)(serve.router)
 app.command("echo-worker", rich_help_panel=_RUN)(serve.echo_worker)
+app.command("smoke", rich_help_panel=_RUN)(smoke.smoke)
 app.command("check", rich_help_panel=_RUN)(check.check)
 app.add_typer(admin.app, name="admin", rich_help_panel=_RUN)
 app.add_typer(people.app, name="people", rich_help_panel=_RUN)

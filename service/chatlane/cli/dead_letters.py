@@ -13,8 +13,8 @@ from uuid import UUID
 import typer
 from pydantic_core import from_json, to_json
 
-from chatlane.cli.audit import actor
 from chatlane.cli.dead_letter_source import find_source
+from chatlane.cli.shared.audit import actor
 from chatlane.cli.shared.error_report import NOT_FOUND, REFUSED, CommandError
 from chatlane.cli.shared.options import (
     AsJson,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chatlane.cli.audit import audited
+from chatlane.cli.shared.audit import audited
 from chatlane.cli.shared.error_report import WRONG_SETTINGS, CommandError
 from chatlane.cli.shared.options import AsJson, Config, read_settings
 from chatlane.domain.prompts.sanitize import json_line

@@ -6,7 +6,7 @@ import pwd
 
 import pytest
 
-from chatlane.cli.audit import actor
+from chatlane.cli.shared.audit import actor
 
 
 def test_it_is_the_user_of_the_operating_system() -> None:
