@@ -24,22 +24,26 @@ ASYNCAPI: Final = Path("schemas/asyncapi.json")
 USERS: Final = Path("deploy/nats/users.toml")
 ACCOUNTS: Final = Path("deploy/nats/accounts.conf")
 ENV_EXAMPLE: Final = Path(".env.example")
-ALERTS: Final = Path("deploy/observability/alerts.yaml")
-PROMETHEUS_RULE: Final = Path("deploy/kubernetes/components/monitoring/prometheus-rule.yaml")
+# Files of rules, and the PrometheusRule of each.
+PROMETHEUS_RULES: Final = {
+    Path("deploy/observability/alerts.yaml"): "prometheus-rule.yaml",
+    Path("deploy/observability/kubernetes_alerts.yaml"): "kubernetes-prometheus-rule.yaml",
+}
+MONITORING: Final = Path("deploy/kubernetes/components/monitoring")
 
 BENCHMARKS: Final = Path("docs/benchmarks.md")
-CLUSTER_MANUAL: Final = Path("deploy/kubernetes/README.md")
+CLUSTER_MANUAL: Final = Path("deploy/kubernetes/capacity.md")
 _CAPACITY_BEGINS: Final = "<!-- capacity: written by `make contract` from docs/benchmarks.md -->\n"
 _CAPACITY_ENDS: Final = "<!-- end of the capacity -->"
 _CPU_COLUMN: Final = 7
 # Kustomize cannot put a file into a field, so the rules are copied into the resource here.
 _PROMETHEUS_RULE_HEAD: Final = """\
-# Written by `make contract` from deploy/observability/alerts.yaml.
+# Written by `make contract` from {source}.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
-  name: chatlane
-  labels: {chatlane/step: serve}
+  name: {name}
+  labels: {{chatlane/step: serve}}
 spec:
 """
 
@@ -53,8 +57,11 @@ def generated_files() -> dict[Path, str]:
     files[ASYNCAPI] = _text(documents.asyncapi())
     files[ACCOUNTS] = server_config(read_users(REPOSITORY / USERS), datetime.now(UTC).date())
     files[ENV_EXAMPLE] = render_env_example()
-    alerts = (REPOSITORY / ALERTS).read_text(encoding="utf-8")
-    files[PROMETHEUS_RULE] = _PROMETHEUS_RULE_HEAD + textwrap.indent(alerts, "  ")
+    for source, target in PROMETHEUS_RULES.items():
+        rules = (REPOSITORY / source).read_text(encoding="utf-8")
+        name = "chatlane" if target == "prometheus-rule.yaml" else "chatlane-kubernetes"
+        head = _PROMETHEUS_RULE_HEAD.format(source=source, name=name)
+        files[MONITORING / target] = head + textwrap.indent(rules, "  ")
     files[CLUSTER_MANUAL] = _with_capacity(
         (REPOSITORY / CLUSTER_MANUAL).read_text(encoding="utf-8"),
         (REPOSITORY / BENCHMARKS).read_text(encoding="utf-8"),

@@ -22,6 +22,12 @@ ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "deploy/observability"
 RULES: Final[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
 RULE_TESTS: Final[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts_test.yaml").read_text())
+CLUSTER_RULES: Final[dict[str, Any]] = yaml.safe_load(
+    (FOLDER / "kubernetes_alerts.yaml").read_text()
+)
+CLUSTER_TESTS: Final[dict[str, Any]] = yaml.safe_load(
+    (FOLDER / "kubernetes_alerts_test.yaml").read_text()
+)
 DASHBOARD: Final[dict[str, Any]] = json.loads((FOLDER / "dashboard.json").read_text())
 ALERTS: Final = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
 PANELS: Final = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
@@ -93,10 +99,14 @@ def test_every_metric_of_the_service_is_on_the_dashboard_or_in_an_alarm() -> Non
     assert {metric.name for metric in METRICS} - asked == closer
 
 
-def test_every_alert_has_a_test_that_it_fires_and_one_that_it_does_not() -> None:
-    tests = [one for test in RULE_TESTS["tests"] for one in test["alert_rule_test"]]
-    assert {one["alertname"] for one in tests if one.get("exp_alerts")} == ALERTS.keys()
-    assert {one["alertname"] for one in tests if not one.get("exp_alerts")} == ALERTS.keys()
+@pytest.mark.parametrize(("rules", "tests"), [(RULES, RULE_TESTS), (CLUSTER_RULES, CLUSTER_TESTS)])
+def test_every_alert_has_a_test_that_it_fires_and_one_that_it_does_not(
+    rules: dict[str, Any], tests: dict[str, Any]
+) -> None:
+    alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
+    asked = [one for test in tests["tests"] for one in test["alert_rule_test"]]
+    assert {one["alertname"] for one in asked if one.get("exp_alerts")} == alerts
+    assert {one["alertname"] for one in asked if not one.get("exp_alerts")} == alerts
 
 
 def test_every_alert_is_in_the_manual() -> None:
@@ -122,8 +132,13 @@ def test_rules_are_valid() -> None:
     assert f"{len(ALERTS)} rules found" in check("check", "rules", "alerts.yaml")
 
 
-def test_rules_fire_when_they_should() -> None:
-    assert "SUCCESS" in check("test", "rules", "alerts_test.yaml")
+def test_rules_of_a_cluster_are_valid() -> None:
+    assert "2 rules found" in check("check", "rules", "kubernetes_alerts.yaml")
+
+
+@pytest.mark.parametrize("tests", ["alerts_test.yaml", "kubernetes_alerts_test.yaml"])
+def test_rules_fire_when_they_should(tests: str) -> None:
+    assert "SUCCESS" in check("test", "rules", tests)
 
 
 def test_what_the_dashboard_asks_is_valid(tmp_path: Path) -> None:

@@ -20,7 +20,10 @@ RENDERED: Final[Mapping[str, str]] = {
     "production": "overlays/production",
     "production-external": "overlays/production-external",
     "agent-team": "agent-team",
+    "local-agent": "overlays/local-agent",
 }
+# Namespaces of teams that run an agent.
+TEAMS: Final = ("agent-team", "local-agent")
 INSTALLATIONS: Final = ("local", "production", "production-external")
 
 Manifest: TypeAlias = dict[str, Any]

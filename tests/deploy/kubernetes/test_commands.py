@@ -4,7 +4,7 @@ import pytest
 import typer.main
 
 from chatlane.cli.commands import app
-from tests.deploy.kubernetes.manifests import RENDERED, workloads
+from tests.deploy.kubernetes.manifests import RENDERED, TEAMS, workloads
 
 
 def parsed(arguments: list[str]) -> list[str]:
@@ -27,7 +27,7 @@ def test_what_containers_run_are_commands_of_this_release(overlay: str) -> None:
     }
     assert ran == (
         {"echo-worker": [["echo-worker"]]}
-        if overlay == "agent-team"
+        if overlay in TEAMS
         else {
             "chatlane-migrate": [["admin", "migrate"], ["admin", "grants"]],
             "chatlane-provision": [["admin", "apply"]],
@@ -35,5 +35,6 @@ def test_what_containers_run_are_commands_of_this_release(overlay: str) -> None:
             "chatlane-toolbox": [],
             "chatlane-erasure": [],
             "chatlane-retention": [["admin", "retain"]],
+            "chatlane-smoke": [["smoke"]],
         }
     )

@@ -52,6 +52,7 @@ INSIDE: Final = {
     ("chatlane-provision", "nats", 4222),
     ("chatlane-toolbox", "nats", 4222),
     ("chatlane-erasure", "nats", 4222),
+    ("chatlane-smoke", "nats", 4222),
     ("team", "nats", 4222),
     ("prometheus", "chatlane-router", 8080),
 }
@@ -84,12 +85,14 @@ EXPECTED: Final = {
     | CLUSTERED
     | {(its, "outside", 5432) for its in USERS_OF_POSTGRES},
     "agent-team": {("echo-worker", "nats", 4222)},
+    "local-agent": {("echo-worker", "nats", 4222)},
 }
 BROUGHT: Final = {
     "local": (TEAM,),
     "production": (TEAM, NATS, CLUSTER),
     "production-external": (TEAM, NATS),
     "agent-team": (NATS,),
+    "local-agent": (NATS,),
 }
 
 

@@ -12,6 +12,7 @@ from tests.deploy.kubernetes.manifests import (
     INSTALLATIONS,
     RENDERED,
     ROOT,
+    TEAMS,
     Manifest,
     Workload,
     matches,
@@ -181,7 +182,7 @@ def test_selectors_mean_the_pods_of_their_own_template(overlay: str) -> None:
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports, name
 
 
-@pytest.mark.parametrize("overlay", [name for name in RENDERED if name != "local"])
+@pytest.mark.parametrize("overlay", [name for name in RENDERED if not name.startswith("local")])
 def test_images_are_named_by_their_digest(overlay: str) -> None:
     images = {container["image"] for its in workloads(overlay) for container in its.containers}
     assert [image for image in images if not DIGEST.fullmatch(image)] == []
@@ -270,7 +271,7 @@ def test_only_the_owner_of_the_tables_migrates_and_only_the_provisioner_makes_st
     }
     assert users == (
         {"echo-worker": {"chatlane-nats-worker"}}
-        if overlay == "agent-team"
+        if overlay in TEAMS
         else {
             "chatlane-migrate": {"chatlane-postgres-owner"},
             "chatlane-provision": {"chatlane-nats-provisioner", "chatlane-postgres-application"},
@@ -278,6 +279,7 @@ def test_only_the_owner_of_the_tables_migrates_and_only_the_provisioner_makes_st
             "chatlane-toolbox": {"chatlane-nats-operator", "chatlane-postgres-application"},
             "chatlane-erasure": {"chatlane-nats-eraser", "chatlane-postgres-retention"},
             "chatlane-retention": {"chatlane-postgres-retention"},
+            "chatlane-smoke": {"chatlane-nats-smoke"},
         }
     )
 

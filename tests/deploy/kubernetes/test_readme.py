@@ -1,4 +1,4 @@
-"""The operators' README says what is there: alarms, Secrets, steps, and what was not run."""
+"""The operators' manuals say what is there: alarms, Secrets, steps, and what was not run."""
 
 import re
 import shutil
@@ -19,23 +19,30 @@ from tests.deploy.kubernetes.manifests import (
 )
 
 README: Final = (FOLDER / "README.md").read_text()
-RULES: Final = yaml.safe_load((ROOT / "deploy/observability/alerts.yaml").read_text())
-ALERTS: Final = [rule["alert"] for group in RULES["groups"] for rule in group["rules"]]
-SHELL: Final = re.findall(r"^```sh\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+RUNBOOK: Final = (FOLDER / "runbook.md").read_text()
+LOCAL: Final = (FOLDER / "overlays/local/README.md").read_text()
+ALERTS: Final = [
+    rule["alert"]
+    for name in ("alerts.yaml", "kubernetes_alerts.yaml")
+    for group in yaml.safe_load((ROOT / "deploy/observability" / name).read_text())["groups"]
+    for rule in group["rules"]
+]
+MANUALS: Final = f"{README}\n{RUNBOOK}\n{LOCAL}"
+SHELL: Final = re.findall(r"^```sh\n(.*?)^```$", MANUALS, re.DOTALL | re.MULTILINE)
 STEPS: Final = ["ground", "servers", "migrate", "provision", "serve"]
 
 
-def section(heading: str) -> str:
+def section(manual: str, heading: str) -> str:
     """Return what is under a heading, down to the next one of any kind."""
-    _, _, rest = README.partition(f"\n{heading}\n")
+    _, _, rest = manual.partition(f"\n{heading}\n")
     assert rest, heading
     return re.split(r"^#+ ", rest, maxsplit=1, flags=re.MULTILINE)[0].strip()
 
 
 def test_every_alarm_has_a_section_in_their_order_and_says_what_to_do() -> None:
-    assert re.findall(r"^### (Chatlane\w+)$", README, re.MULTILINE) == ALERTS
+    assert re.findall(r"^### (Chatlane\w+)$", RUNBOOK, re.MULTILINE) == ALERTS
     for alert in ALERTS:
-        assert re.search(r"\*(Now|Then)\*", section(f"### {alert}")), alert
+        assert re.search(r"\*(Now|Then)\*", section(RUNBOOK, f"### {alert}")), alert
 
 
 def secrets_table() -> dict[tuple[str, str], set[str]]:
@@ -103,7 +110,7 @@ def test_the_steps_are_those_of_the_manifests(overlay: str) -> None:
 
 def test_objects_that_commands_name_are_rendered() -> None:
     named = set(
-        re.findall(r"\b(deployment|cronjob|cluster|statefulset|scaledobject)/([a-z-]+)", README)
+        re.findall(r"\b(deployment|cronjob|cluster|statefulset|scaledobject)/([a-z-]+)", MANUALS)
     )
     known = {
         (its["kind"].lower(), its["metadata"]["name"])
@@ -146,7 +153,11 @@ def test_certificates_of_a_local_cluster_are_good_for_those_who_look_closely(
         )
 
 
+def test_a_new_operator_reads_150_lines_at_most() -> None:
+    assert len(README.splitlines()) <= 150
+
+
 def test_what_was_not_run_is_one_list() -> None:
-    said = section("## What was not run")
-    for name in ("A real cluster", "KEDA", "CloudNativePG", "Prometheus operator", "chart of NATS"):
+    said = section((FOLDER / "checks.md").read_text(), "## What was not run")
+    for name in ("A real cluster", "KEDA", "CloudNativePG", "Argo CD", "chart of NATS"):
         assert name in said

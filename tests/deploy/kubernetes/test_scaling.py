@@ -73,6 +73,7 @@ def test_each_way_to_scale_is_in_one_installation() -> None:
         "production": ["ScaledObject"],
         "production-external": ["HorizontalPodAutoscaler"],
         "agent-team": ["ScaledObject"],
+        "local-agent": [],
     }
 
 
@@ -161,6 +162,7 @@ def test_custom_resources_are_what_their_operators_read(overlay: str) -> None:
             },
             "production-external": {"PrometheusRule", "ServiceMonitor"},
             "agent-team": {"ScaledObject"},
+            "local-agent": set(),
         }[overlay]
     )
 
@@ -249,9 +251,12 @@ def test_every_server_of_nats_is_as_restricted_as_ours() -> None:
 
 @pytest.mark.parametrize("overlay", ["production", "production-external"])
 def test_alarms_and_dashboard_are_those_of_the_project(overlay: str) -> None:
-    (rule,) = objects(overlay, "PrometheusRule").values()
-    alerts = yaml.safe_load((ROOT / "deploy/observability/alerts.yaml").read_text())
-    assert rule["spec"] == alerts
+    rules = {name: its["spec"] for name, its in objects(overlay, "PrometheusRule").items()}
+    folder = ROOT / "deploy/observability"
+    assert rules == {
+        "chatlane": yaml.safe_load((folder / "alerts.yaml").read_text()),
+        "chatlane-kubernetes": yaml.safe_load((folder / "kubernetes_alerts.yaml").read_text()),
+    }
     dashboard = objects(overlay, "ConfigMap")["chatlane-dashboard"]
     assert dashboard["data"] == {
         "dashboard.json": (ROOT / "deploy/observability/dashboard.json").read_text()
