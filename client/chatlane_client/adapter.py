@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -61,6 +62,17 @@ _FULL: Final = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30)
 _LOOK_FOR: Final = timedelta(seconds=2)
 # Error code of JetStream: the stream exists, and has no such consumer.
 _NO_CONSUMER: Final = 10014
+
+
+def _stored_id(subject: str, event: InboundEvent) -> str:
+    """Return the id by which the log recognises a second publish of an event.
+
+    An envelope id that an adapter derives from another id may repeat in another chat, account or
+    message. The log would drop the second event without an error, so the id includes a hash of
+    what the event says. Only the time at which it was made may differ in a second publish.
+    """
+    said = event.model_dump_json(exclude={"at"}, exclude_unset=True).encode()
+    return f"{event.id}:{sha256(subject.encode() + said).hexdigest()[:16]}"
 
 
 class AdapterClient:
@@ -237,7 +249,12 @@ class AdapterClient:
     ) -> Stored:
         try:
             stored = await publish_stored(
-                self._client, subject, event, give_up_after=give_up_after, waits_for_room=False
+                self._client,
+                subject,
+                event,
+                message_id=_stored_id(subject, event),
+                give_up_after=give_up_after,
+                waits_for_room=False,
             )
         except RetryLaterError as error:
             self._waits = self._waits or _FULL.pauses()

@@ -45,6 +45,7 @@ class DeadReason(StrEnum):
     INTERNAL_ERROR = "internal_error"
     OVERSIZED_OUTBOUND = "oversized_outbound"
     DELIVERY_FAILED = "delivery_failed"
+    MESSAGE_ID_REUSED = "message_id_reused"
 
 
 class Cause(StrEnum):

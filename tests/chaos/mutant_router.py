@@ -73,7 +73,7 @@ def no_seen() -> None:
     """Nobody remembers what was decided."""
 
     async def nothing_known(_connection: object, _digests: object) -> dedupe_marks.Marks:
-        return dedupe_marks.Marks(set(), set())
+        return dedupe_marks.Marks(set(), set(), {})
 
     async def not_marked(_connection: object, _rows: object) -> None:
         return None

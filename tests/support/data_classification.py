@@ -443,7 +443,10 @@ TABLES: Final[Mapping[str, Table]] = {
         kept="2 d longer than `streams.replay_window` (5 d), by whole days",
         by="routers",
         personal={
-            "digest": _writer(_KEPT, reason="the digest of a message keeps a second copy of it out")
+            "digest": _writer(
+                _KEPT, reason="the digest of a message keeps a second copy of it out"
+            ),
+            "fingerprint": _writer(_KEPT, reason="32 bits of a hash, which reveal no words"),
         },
         technical=("day", "session_id", "arrival"),
     ),

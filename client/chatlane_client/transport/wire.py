@@ -67,12 +67,13 @@ async def publish_stored(
     subject: str,
     message: Envelope,
     *,
+    message_id: str | None = None,
     give_up_after: timedelta | None = None,
     waits_for_room: bool = True,
     answer_within: timedelta = ANSWER_WITHIN,
     backoff: Backoff = Backoff(),  # noqa: B008 - frozen
 ) -> Stored:
-    """Publish until a stream confirms; every attempt carries the envelope id and the trace context.
+    """Publish until a stream confirms; every attempt carries the message id and the trace context.
 
     An unconfirmed attempt may be stored anyway, so it is repeated with the same id and the stream
     keeps one copy.
@@ -81,6 +82,7 @@ async def publish_stored(
         client: An open connection.
         subject: A subject of a stream.
         message: The message to publish.
+        message_id: By which the stream recognises a duplicate; by default the envelope id.
         give_up_after: None retries without a limit.
         waits_for_room: Whether to retry a full stream like one that does not reply.
         answer_within: How long one attempt waits.
@@ -100,7 +102,14 @@ async def publish_stored(
             guard = CancellationGuard()
             for pause in backoff.pauses():
                 try:
-                    stored = await _try_publish(client, subject, message, body, answer_within)
+                    stored = await _try_publish(
+                        client,
+                        subject,
+                        message,
+                        body,
+                        message_id=message_id or message.id,
+                        answer_within=answer_within,
+                    )
                 except RetryLaterError:
                     if not waits_for_room:
                         raise
@@ -197,7 +206,13 @@ def check_size(
 
 
 async def _try_publish(
-    client: Client, subject: str, message: Envelope, body: bytes, answer_within: timedelta
+    client: Client,
+    subject: str,
+    message: Envelope,
+    body: bytes,
+    *,
+    message_id: str,
+    answer_within: timedelta,
 ) -> Stored | None:
     """Publish once; None means that the outcome is unknown.
 
@@ -205,7 +220,7 @@ async def _try_publish(
         RetryLaterError: The stream is full.
     """
     await until_connected(client)
-    headers = {MESSAGE_ID_HEADER: message.id, **trace_headers()}
+    headers = {MESSAGE_ID_HEADER: message_id, **trace_headers()}
     # Checked at each attempt: after a reconnect it may be another server.
     check_size(client, subject, message, body, headers)
     try:

@@ -40,6 +40,7 @@ from chatlane.cli.shared.terminal import (
 from chatlane.domain.prompts.sanitize import json_line
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage, cause_of
+from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ async def list_letters(
 async def show(letter: IdText, config: Config = None, *, as_json: AsJson = False) -> None:
     """Show a dead letter with its message body, or what people wrote in a failed turn.
 
+    For a message with the id of another one (`message_id_reused`) the other one is shown, too.
+
     The audit log records it.
     """
     from chatlane.store import audit, dead_letters
@@ -129,10 +132,14 @@ async def show(letter: IdText, config: Config = None, *, as_json: AsJson = False
             connection, "dead_letter_shown", None, detail, actor=actor(), outcome="done"
         )
         written = await _written(connection, row)
+        first_texts = await _first_texts(connection, row)
     if as_json:
-        typer.echo(_json(None, row, with_body=True, written=written))
+        typer.echo(_json(None, row, with_body=True, written=written, first_texts=first_texts))
         return
     _print_one(row)
+    for text in first_texts:
+        open_console().print("text of the first message with this id:", style="bold")
+        open_console().print(plain(text), soft_wrap=True)
     if written:
         open_console().print("messages of the turn:", style="bold")
     for message in written:
@@ -304,6 +311,20 @@ async def _until_published(retrying: "Retrying", handed: "Handed") -> None:
         ) from exc
 
 
+async def _first_texts(connection: "PoolConnectionProxy", letter: "DeadRow") -> list[str]:
+    """Return the present text of the message whose id a dead letter has; empty for other reasons."""
+    from chatlane.store.history import edits
+
+    if letter.reason != DeadReason.MESSAGE_ID_REUSED or letter.session_id is None:
+        return []
+    try:
+        message_id = decode(InboundEvent, letter.body or b"").message_id
+    except DecodeError:
+        return []
+    found = await edits.find(connection, [(letter.session_id, message_id)] if message_id else [])
+    return [first.original.content or "" for first in found]
+
+
 @asynccontextmanager
 async def _opened(config: Path | None) -> AsyncIterator["Store"]:
     settings = read_client_settings(config)
@@ -319,6 +340,7 @@ def _json(
     *,
     with_body: bool = False,
     written: "Sequence[TurnMessage]" = (),
+    first_texts: Sequence[str] = (),
 ) -> str:
     fields = {name: value for name, value in letter._asdict().items() if value is not None}
     fields["digest"] = letter.digest.hex()
@@ -328,6 +350,8 @@ def _json(
         fields["at"] = at
     if with_body and letter.body is not None:
         fields["body_base64"] = base64.b64encode(letter.body).decode()
+    if first_texts:
+        fields["first_texts"] = first_texts
     if written:
         fields["messages"] = [
             message.model_dump(mode="json", exclude_none=True) for message in written

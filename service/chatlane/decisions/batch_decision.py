@@ -339,6 +339,7 @@ class BatchState:
             asked=self.asked,
             owners=self.owners,
             replies=self.replied,
+            copies=self.marks.copies,
         )
         self._command_handlers = CommandHandlers(
             self._placement, self.summaries, effects, self.catalog
@@ -370,6 +371,7 @@ class BatchState:
 
     async def place(self, message: ResolvedMessage) -> None:
         """Decide the next message of the inbound log."""
+        self._placement.note_end(message)
         if message.counted and self._is_over_a_limit(message):
             return
         connection = self.unit_of_work.connection

@@ -131,18 +131,13 @@ class CommandReads:
 
     async def _told(self, wishes: Iterable[_Wish], owners: Iterable[str]) -> list[SessionSummary]:
         listing = [wish.scope for wish in wishes if wish.name in _LISTING]
-        wanted = {
-            (title, scope)
-            for wish in wishes
-            if wish.name in _NAMING and (title := shown_title(wish.argument))
-            for scope in wish.scope.title_scopes.union(owners)
-        }
+        naming = [wish for wish in wishes if wish.name in _NAMING and shown_title(wish.argument)]
+        wanted = {shown_title(wish.argument) for wish in naming}
+        scopes = set(owners).union(*(wish.scope.title_scopes for wish in naming))
         summaries = (
             await session_summaries.newest(self.connection, listing, MAX_LISTED) if listing else []
         )
-        return summaries + (
-            await session_summaries.titled(self.connection, wanted) if wanted else []
-        )
+        return summaries + await session_summaries.titled(self.connection, wanted, scopes)
 
 
 async def open_reads(

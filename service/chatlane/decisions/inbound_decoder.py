@@ -287,6 +287,7 @@ def _arrived(
         moves_to=moves_to,
         trace=message.trace,
         command=None if is_ignored else heard.command,
+        logged=message,
         targets=_digests_of(event.message_id, heard, resolved) if event.kind in _CHANGES else (),
         thread_of=_digests_of(event.reply_to, heard, resolved) if heard.opens_thread else (),
         pair=_pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,

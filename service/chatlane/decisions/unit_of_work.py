@@ -20,8 +20,9 @@ from chatlane.store import (
     turns,
 )
 from chatlane.store.addressing import dedupe_marks, lanes
-from chatlane.store.conversations import session_changes, sessions
+from chatlane.store.conversations import sessions, titles
 from chatlane.store.history import edits, expiry, messages
+from chatlane_schemas.dead import DeadReason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -87,7 +88,7 @@ class UnitOfWork:
         await sessions.insert(connection, (session for session in written if session.is_new))
         await sessions.update(connection, (session for session in written if not session.is_new))
         await sessions.add_usage(connection, effects.used)
-        await session_changes.write_titles(connection, effects.titles)
+        await titles.write(connection, effects.titles)
         await deliveries.insert(connection, effects.new_deliveries)
         await deliveries.write(connection, effects.deliveries.values())
         await deliveries.insert_pieces(connection, effects.delivered_pieces)
@@ -191,6 +192,14 @@ class UnitOfWorkFactory:
                     await self.tell(control.subject, control.payload)
 
     def _report(self, effects: Effects) -> None:
+        for letter in effects.dead:
+            if letter.reason == DeadReason.MESSAGE_ID_REUSED:
+                _log.warning(
+                    "message_id_reused",
+                    partition=letter.partition,
+                    seq=letter.sequence,
+                    session_id=letter.session_id,
+                )
         for session_key in effects.silenced:
             _log.warning("bot_silenced", session_key=session_key)
         for session_key in effects.repaired_lanes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -32,7 +33,6 @@ from chatlane_schemas.session_api.transcripts import RowState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
     from uuid import UUID
 
     from chatlane.domain.counts import ChangeOutcome
@@ -174,6 +174,14 @@ class Originals:
         original = _original_of(row)
         for digest in digests:
             self.found[digest] = original
+
+    def end_of(self, targets: Iterable[bytes]) -> datetime | None:
+        """Return when the message that an edit is about disappears, if it does."""
+        for digest in targets:
+            ends_at = self.found[digest].details.get("expires_at") if digest in self.found else None
+            if isinstance(ends_at, str):
+                return datetime.fromisoformat(ends_at)
+        return None
 
     def is_awaited(self, known: Iterable[bytes]) -> bool:
         """Return whether only edits of a message have come so far."""

@@ -92,12 +92,21 @@ class MessageRow(NamedTuple):
 class SeenRow(NamedTuple):
     """One mark of the dedupe table; `session_id` is None if nothing was routed.
 
-    `arrival` is `EARLY` if only edits of the message have come.
+    `arrival` is `EARLY` if only edits of the message have come. Without a `fingerprint` every copy
+    is a repeat.
     """
 
     digest: bytes
     session_id: UUID | None
     arrival: int | None
+    fingerprint: int | None = None
+
+
+class FirstCopy(NamedTuple):
+    """What is known of the first event with a digest."""
+
+    fingerprint: int
+    session_id: UUID | None = None
 
 
 EARLY: Final = -1
@@ -199,11 +208,12 @@ class LateRow(NamedTuple):
 
 
 class ErasedRow(NamedTuple):
-    """A stream message to delete from the stream, because its person was erased."""
+    """A stream message to delete from the stream; without a time at once."""
 
     stream: str
     sequence: int
     stored_at: datetime
+    due_at: datetime | None = None
 
 
 class BusyArrival(NamedTuple):
@@ -264,7 +274,7 @@ class Effects:
         deliveries: Deliveries that receipts have changed.
         delivered_pieces: What the platforms call our messages.
         answers: Answers of people to questions of running turns.
-        erased: Log messages that had no effect, because their person was erased.
+        erased: Log messages to delete: of an erased person, or at the time they disappear.
         unavailable: How long agents expect to be unavailable.
         available: Agents that answered although a pause of them is recorded.
     """

@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import to_json
 
-from chatlane.domain.addressing.dedupe import unheard_digests
+from chatlane.domain.addressing.dedupe import fingerprint, is_copy, unheard_digests
 from chatlane.domain.addressing.keys import is_shared, may_go_on_in, parse_session_key
 from chatlane.domain.addressing.owners import owner_of
 from chatlane.domain.catalog import DeliveryPolicy
 from chatlane.domain.counts import CountName
+from chatlane.domain.dead_letters import add_dead_letter
 from chatlane.domain.effects import (
     BusyArrival,
     DebounceRow,
     Effects,
+    ErasedRow,
     ExpiringRow,
+    FirstCopy,
     MessageRow,
     Publication,
     SeenRow,
@@ -56,12 +59,14 @@ from chatlane.domain.turns.questions import Answer, pressed_option, with_value
 from chatlane_schemas.codec import encode, encode_part
 from chatlane_schemas.content.elements import CONTENT_FIELDS
 from chatlane_schemas.content.visible_text import is_blank
+from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.results import Role
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.source import source_of
+from chatlane_schemas.topology.streams import StreamName
 from chatlane_schemas.topology.subjects import routed as routed_subject
 from chatlane_schemas.topology.subjects import slot_of
 
@@ -75,7 +80,7 @@ if TYPE_CHECKING:
     from chatlane.domain.deliveries import ArrivedReceipt
     from chatlane.domain.edits import Originals
     from chatlane.domain.limits.message_limits import Bots, Counted, Pair
-    from chatlane.domain.log import Trace
+    from chatlane.domain.log import LogMessage, Trace
     from chatlane.domain.policy import ResetPolicy
     from chatlane.domain.replies import RepliedRow, Replies
     from chatlane.domain.states import Turn
@@ -137,6 +142,7 @@ class ResolvedMessage(NamedTuple):
         staff_pause: How long the agent waits after it, if one of our people wrote it; else None.
         receipt: What it reports about an outbound message, if it is a receipt.
         replied: Digests of the message that it answers.
+        logged: The message as the log has it; None for one that came by a request.
     """
 
     event: InboundEvent
@@ -169,6 +175,7 @@ class ResolvedMessage(NamedTuple):
     receipt: ArrivedReceipt | None = None
     staff_pause: timedelta | None = None
     replied: tuple[bytes, ...] = ()
+    logged: LogMessage | None = None
 
     @property
     def starts_turn(self) -> bool:
@@ -229,6 +236,7 @@ class Placement:
         owners: Older owner names of a person, by the owner name of their new sessions.
         replies: The messages that replies answer; None in a batch without replies.
         asked: Open questions of running turns, by session.
+        copies: What is known of the first events with the digests in `seen`.
     """
 
     lanes: dict[str, Lane]
@@ -242,6 +250,7 @@ class Placement:
     owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
     replies: Replies | None = None
     asked: dict[UUID, OpenQuestion] = field(default_factory=dict)
+    copies: dict[bytes, FirstCopy] = field(default_factory=dict)
     _resting: dict[UUID, Turn] = field(default_factory=dict, init=False)
 
     def place(self, arrived: ResolvedMessage) -> None:
@@ -249,6 +258,17 @@ class Placement:
         begin = len(self.effects.publications)
         self._place(arrived)
         self.effects.trace(begin, arrived.trace)
+
+    def note_end(self, arrived: ResolvedMessage) -> None:
+        """Note when a message that disappears is to be deleted from its log, also if it is a copy."""
+        logged, ends_at = arrived.logged, arrived.event.expires_at
+        if ends_at is None and self.originals is not None:
+            ends_at = self.originals.end_of(arrived.targets)
+        if logged is None or ends_at is None:
+            return
+        self.effects.erased.append(
+            ErasedRow(StreamName.INBOUND, logged.sequence, logged.stored_at, ends_at)
+        )
 
     def _place(self, arrived: ResolvedMessage) -> None:
         if arrived.is_ignored and not arrived.targets:
@@ -488,12 +508,32 @@ class Placement:
             self._deliver_turn(arrived, session)
 
     def is_repeat(self, arrived: ResolvedMessage) -> bool:
-        """Count a message that came before; otherwise mark it as seen for the rest of the batch."""
+        """Count a message that came before; otherwise mark it as seen for the rest of the batch.
+
+        A message with the id of another one, but another sender or other words, becomes a dead
+        letter: its words would be lost otherwise.
+        """
         if not self.seen.isdisjoint(arrived.digests) and not self._is_awaited(arrived):
-            self.effects.count((CountName.DUPLICATES, "inbound"))
+            other = self._find_other(arrived)
+            if other is None or arrived.logged is None:
+                self.effects.count((CountName.DUPLICATES, "inbound"))
+            else:
+                _set_aside(arrived, arrived.logged, other, self.effects)
             return True
         self.seen.update(arrived.digests)
+        for digest in arrived.digests:
+            found = fingerprint(digest, arrived.event, arrived.person)
+            if found is not None:
+                self.copies[digest] = FirstCopy(found)
         return False
+
+    def _find_other(self, arrived: ResolvedMessage) -> FirstCopy | None:
+        """Return the message whose id an arrived one has without being a copy of it."""
+        known = [(digest, self.copies.get(digest)) for digest in arrived.digests]
+        firsts = [(digest, first) for digest, first in known if first is not None]
+        if any(is_copy(first, digest, arrived.event, arrived.person) for digest, first in firsts):
+            return None
+        return firsts[0][1] if firsts else None
 
     def _is_awaited(self, arrived: ResolvedMessage) -> bool:
         """Return whether only edits of a message came before it."""
@@ -682,13 +722,20 @@ class Placement:
         self, arrived: ResolvedMessage, session_id: UUID | None = None, place: int | None = None
     ) -> None:
         """Remember a message, so that it is recognized as a repeat when it comes again."""
-        marks = [SeenRow(digest, session_id, place) for digest in arrived.digests]
+        marks = [self._mark(digest, session_id, place) for digest in arrived.digests]
         if self.originals is not None:
             marks = self.originals.without_resumed(marks, self.effects)
         self.effects.seen += marks
         # For routers of an earlier release, which do not distinguish profiles.
         former = arrived.former_digests
         self.effects.former_seen += [SeenRow(digest, session_id, place) for digest in former]
+
+    def _mark(self, digest: bytes, session_id: UUID | None, place: int | None) -> SeenRow:
+        first = self.copies.get(digest)
+        if first is None:
+            return SeenRow(digest, session_id, place)
+        self.copies[digest] = first._replace(session_id=session_id)
+        return SeenRow(digest, session_id, place, first.fingerprint)
 
 
 def is_anothers(
@@ -710,6 +757,26 @@ def is_anothers(
     key = parse_session_key(arrived.session_key)
     is_named = arrived.person == (key.user if key.chat_class == "group" else key.chat)
     return is_named or (arrived.event.kind is Kind.MESSAGE and arrived.pair is None)
+
+
+def _set_aside(
+    arrived: ResolvedMessage, logged: LogMessage, other: FirstCopy, effects: Effects
+) -> None:
+    """Keep a message that has the id of another one for operators."""
+    add_dead_letter(
+        effects,
+        stage=Stage.INBOUND,
+        reason=DeadReason.MESSAGE_ID_REUSED,
+        at=logged.stored_at,
+        trigger=arrived.digests[0] + logged.sequence.to_bytes(8, "big"),
+        body=logged.body,
+        detail="another sender or other words than the first message with this id",
+        log=logged.log,
+        partition=logged.partition,
+        sequence=logged.sequence,
+        subject=logged.subject,
+        session_id=other.session_id,
+    )
 
 
 def _is_forgotten(session: Session, arrived: ResolvedMessage) -> bool:

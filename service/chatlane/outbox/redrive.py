@@ -268,6 +268,8 @@ def _publication(letter: DeadRow) -> Publication:
     """Build the publication with a new id, because a stream may still recognise the old one."""
     if letter.reason == DeadReason.DELIVERY_FAILED:
         raise NotRetriedError("its platform refused it for good: send another message")
+    if letter.reason == DeadReason.MESSAGE_ID_REUSED:
+        raise NotRetriedError("another message has its id: publish it with an id of its own")
     if not letter.body or letter.subject is None:
         raise NotRetriedError("there is nothing of it to try again: its body is gone")
     if letter.stage not in tuple(Stage):

@@ -456,16 +456,19 @@ async def read_positions(
 
 NOTE_MESSAGES_SQL: Final[LiteralString] = """
 -- erased_messages: note messages to delete from streams
-INSERT INTO erased_messages (stream, sequence, stored_at)
-SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[])
-    AS new (stream, sequence, stored_at)
+INSERT INTO erased_messages (stream, sequence, stored_at, noted_at)
+SELECT stream, sequence, stored_at, coalesce(due_at, clock_timestamp())
+FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[])
+    AS new (stream, sequence, stored_at, due_at)
 ORDER BY stream, sequence, stored_at
-ON CONFLICT DO NOTHING
+ON CONFLICT (stream, sequence, stored_at) DO UPDATE SET noted_at = excluded.noted_at
+WHERE erased_messages.erased_at IS NULL AND erased_messages.noted_at > excluded.noted_at
 """
 PENDING_SQL: Final[LiteralString] = """
 -- erased_messages: the next messages to delete that no process is deleting, oldest first
 SELECT stream, sequence, stored_at FROM erased_messages
 WHERE erased_at IS NULL AND stream = ANY($1::text[])
+  AND noted_at <= (SELECT clock_timestamp())
   AND (generation IS NULL OR noted_at < clock_timestamp() - interval '5 minutes')
 ORDER BY noted_at LIMIT $2
 """
@@ -477,7 +480,13 @@ WHERE gone.stream = these.stream AND gone.sequence = these.sequence
   AND gone.stored_at = these.stored_at
 """
 GONE_SQL: Final[LiteralString] = """
--- erased_messages: mark messages as deleted
+-- erased_messages: mark messages as deleted, and delete the dead letters that hold them
+WITH letters AS (
+    DELETE FROM dead_letters
+    USING unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS these (stream, sequence, stored_at)
+    WHERE these.stream = 'INBOUND' AND dead_letters.log = 'inbound'
+      AND dead_letters.sequence = these.sequence AND dead_letters.stored_at = these.stored_at
+)
 UPDATE erased_messages AS gone SET erased_at = clock_timestamp()
 FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS these (stream, sequence, stored_at)
 WHERE gone.stream = these.stream AND gone.sequence = these.sequence
@@ -492,9 +501,9 @@ DELETE FROM erased_messages WHERE ctid = ANY(ARRAY(
 
 
 async def note_messages(connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]") -> None:
-    """Note messages of streams that are to be deleted."""
+    """Note messages of streams that are to be deleted, now or when they are due."""
     if rows:
-        await connection.execute(NOTE_MESSAGES_SQL, *columns(rows, 3))
+        await connection.execute(NOTE_MESSAGES_SQL, *columns(rows, 4))
 
 
 async def pending_messages(
@@ -509,12 +518,16 @@ async def place_messages(
     connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]", generation: str
 ) -> None:
     """Store the stream generation of messages before their deletion."""
-    await connection.execute(PLACE_SQL, *columns(rows, 3), generation)
+    await connection.execute(PLACE_SQL, *_places(rows), generation)
 
 
 async def messages_gone(connection: "PoolConnectionProxy", rows: "Sequence[ErasedRow]") -> None:
     """Mark messages as deleted, or as not found."""
-    await connection.execute(GONE_SQL, *columns(rows, 3))
+    await connection.execute(GONE_SQL, *_places(rows))
+
+
+def _places(rows: "Sequence[ErasedRow]") -> list[list[object]]:
+    return columns([(row.stream, row.sequence, row.stored_at) for row in rows], 3)
 
 
 async def expire(connection: "PoolConnectionProxy", kept: "timedelta", limit: int) -> int:

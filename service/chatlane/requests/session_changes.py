@@ -19,7 +19,7 @@ from chatlane.domain.sessions.session_flags import (
     unmark_interrupted,
 )
 from chatlane.store.addressing import lanes
-from chatlane.store.conversations import lineage, session_changes, timed_resets
+from chatlane.store.conversations import lineage, session_changes, timed_resets, titles
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.session_api.session_changes import checked_config
 
@@ -76,8 +76,8 @@ async def update(request: SessionUpdate, case: Case) -> Outcome:
 async def set_title(request: SessionTitle, case: Case) -> Outcome:
     """Set the title of a session, which must be unique among the sessions of its owner."""
     connection = case.connection
-    if not await session_changes.set_title(connection, case.session, request.title):
-        return conflict("another session of the owner has this title")
+    if not await titles.set_title(connection, case.session, request.title):
+        return conflict("another session of the owner has this title, or one that looks like it")
     return case.session.id
 
 

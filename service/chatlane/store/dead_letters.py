@@ -125,6 +125,8 @@ FIND_OLDER_SQL: Final[LiteralString] = """
 -- dead_letters: the oldest of some subjects that came before another one
 SELECT older.id FROM dead_letters AS letter JOIN dead_letters AS older
     ON older.subject = ANY($2::text[])
+    -- What has the id of another message is not sent again, so nothing waits for it.
+    AND older.reason <> 'message_id_reused'
     AND (older.stored_at, older.at) < (letter.stored_at, letter.at)
 WHERE letter.id = $1 ORDER BY older.stored_at, older.at LIMIT 1
 """

@@ -195,6 +195,26 @@ async def test_a_dead_letter_is_listed_with_its_chat_and_the_name_that_is_not_de
     assert (await serving.done("dead-letters", "drop", short)).endswith(f"{short} dropped\n")
 
 
+async def test_c14_both_messages_with_one_id_are_shown(serving: Installation) -> None:
+    client = await nats.connect(serving.nats_url)
+    for text in ("transfer 5", "transfer 500"):
+        event = Address("ann", "local", None).event(text).model_copy(update={"message_id": "1"})
+        await client.jetstream().publish(subjects.inbound_for(event), encode(event))
+    await client.close()
+
+    async def letters() -> list[dict[str, object]]:
+        listed = await serving.done("dead-letters", "list", "--json")
+        return [json.loads(line) for line in listed.splitlines()]
+
+    (letter,) = await eventually(letters)
+    assert letter["reason"] == "message_id_reused"
+    shown = await serving.done("dead-letters", "show", str(letter["id"]))
+    assert shown.endswith("text of the first message with this id:\ntransfer 5\n")
+    assert '"transfer 500"' in shown
+    refused = await serving.run("dead-letters", "retry", str(letter["id"]))
+    assert "publish it with an id of its own" in refused.err
+
+
 async def test_dead_letters_are_shown_retried_and_dropped(serving: Installation) -> None:
     client = await nats.connect(serving.nats_url)
     subject = subjects.inbound("terminal", "local", subjects.chat_token("ann"))

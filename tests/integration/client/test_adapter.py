@@ -25,7 +25,9 @@ from chatlane_client.transport.wire import publish_stored
 from chatlane_schemas import (
     Chat,
     InboundEvent,
+    Kind,
     OutboundMessage,
+    Sender,
     Source,
     decode,
     encode,
@@ -152,6 +154,33 @@ async def test_publishing_gives_up_when_told_to(mortal_bus: RunningServer) -> No
         publishing = asyncio.create_task(adapter_of(client).publish(event))
         await apply_topology(mortal_bus.url)
         assert not (await publishing).is_repeat
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"text": "another"}, id="words"),
+        pytest.param({"message_id": "2"}, id="message"),
+        pytest.param({"chat": Chat(id="other")}, id="chat"),
+        pytest.param({"kind": Kind.EDIT}, id="kind"),
+        pytest.param({"event_id": "press-2"}, id="event"),
+        pytest.param({"sender": Sender(id="ben")}, id="sender"),
+        pytest.param({"thread_id": "7"}, id="thread"),
+    ],
+)
+async def test_c14_an_envelope_id_of_another_message_loses_nothing(
+    client: Client, changes: dict[str, object]
+) -> None:
+    """Such as an id that an adapter has made from the number of a message."""
+    adapter = adapter_of(client)
+    first = said("hello").model_copy(update={"id": "telegram-1", "message_id": "1"})
+    other = first.model_copy(update=changes)
+    assert not (await adapter.publish(first)).is_repeat
+    assert not (await adapter.publish(other)).is_repeat
+    # What an adapter builds again after a restart has another time, and nothing else.
+    later = first.model_copy(update={"at": first.at + timedelta(seconds=9)})
+    assert [(await adapter.publish(it)).is_repeat for it in (first, later, other)] == [True] * 3
+    assert await stored_events(client) == [first, other]
 
 
 async def test_what_is_too_large_is_refused_before_the_wire(client: Client) -> None:

@@ -209,6 +209,22 @@ async def test_a_title_is_found_by_its_owner_only(kernel: Kernel, caller: Caller
     assert await found(None) == sorted([anns, bens], reverse=True)
 
 
+@pytest.mark.parametrize("alike", ["BUDGET", "b\u200budget", "\uff22udget", "budg\u0435t"])
+async def test_c81_a_title_of_a_request_is_compared_as_people_see_it(
+    kernel: Kernel, caller: Caller, alike: str
+) -> None:
+    first = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+    await caller.changed("title", first, title="budget")
+    second = await caller.changed("reset", first)
+    assert await caller.refused("title", second.id, title=alike) is ApiErrorCode.CONFLICT
+    asking = Person.model_validate(person("701"))
+    [found] = await caller.reads.find_by_title(alike, asking, limit=9)
+    assert found.id == first
+    bens = (await kernel.say(event(**BEN, mid="1", text="b"))).session
+    shown = (await caller.changed("title", bens, title=alike)).title
+    assert shown is not None
+
+
 async def test_two_who_take_a_title_at_once_are_not_both_given_it(kernel: Kernel) -> None:
     first = (await kernel.say(event(**ANN, mid="1", text="a"))).session
     second = (await Caller(kernel).changed("reset", first)).id

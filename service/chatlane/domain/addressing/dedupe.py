@@ -10,6 +10,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.catalog import MAIN_PROFILE, canonical_profile
+from chatlane_schemas.codec import encode_part
+from chatlane_schemas.content.elements import EDITED_FIELDS
 from chatlane_schemas.inbound import Kind
 
 if TYPE_CHECKING:
@@ -17,10 +19,17 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from chatlane.domain.addressing.sources import Address
+    from chatlane.domain.effects import FirstCopy
     from chatlane_schemas.inbound import InboundEvent
     from chatlane_schemas.source import Source
 
 DIGEST_VERSION: Final = "1"
+# Kinds whose copies are compared: a delete, a receipt or a service event loses no words.
+_COMPARED: Final = frozenset(
+    {Kind.MESSAGE, Kind.EDIT, Kind.ACTION, Kind.REACTION, Kind.ATTACHMENTS, Kind.SYSTEM}
+)
+# What an event says besides its text.
+_SAID: Final = {*EDITED_FIELDS, "press", "vote", "removed"}
 
 
 def digests(event: InboundEvent, address: Address, person: str | None = None) -> tuple[bytes, ...]:
@@ -109,6 +118,46 @@ def digest_of(source: Source) -> bytes:
         "",
         canonical_profile(source.profile),
     )
+
+
+def fingerprint(digest: bytes, event: InboundEvent, sender: str | None) -> int | None:
+    """Return a hash of what an event says and who says it; None for kinds without words.
+
+    Two events with one digest and different fingerprints are no copies of each other. Files are
+    left out: platforms sign their addresses again for each copy. The hash has 32 bits, so that it
+    does not reveal a text.
+
+    Args:
+        digest: The digest that the event is recognized by.
+        event: An event, with the text that its agent gets.
+        sender: An id of the sender.
+    """
+    if event.kind not in _COMPARED:
+        return None
+    # Without an id of the platform, the digest does not contain the chat.
+    has_id = event.message_id or event.event_id or event.version
+    chat = "" if has_id or event.chat is None else event.chat.id or ""
+    said = f"{len(chat)}:{chat}{len(sender or '')}:{sender or ''}{event.text or ''}"
+    hashed = sha256(digest + said.encode())
+    if not event.model_fields_set.isdisjoint(_SAID):
+        parts = encode_part(event, _SAID)
+        if parts != "{}":
+            hashed.update(b"\0" + parts.encode())
+    return int.from_bytes(hashed.digest()[:4], "big", signed=True)
+
+
+def is_copy(first: FirstCopy, digest: bytes, event: InboundEvent, person: str | None) -> bool:
+    """Return whether an event says what the first event with its digest said, by the same sender.
+
+    Args:
+        person: Name of the sender's identity. An adapter may have sent fewer ids the first time.
+    """
+    found = fingerprint(digest, event, person)
+    if found is None or found == first.fingerprint:
+        return True
+    sender = event.sender
+    ids = () if sender is None else (sender.id, sender.alt_id, *sender.aliases)
+    return any(fingerprint(digest, event, id_) == first.fingerprint for id_ in ids if id_)
 
 
 def _message_digest(event: InboundEvent, address: Address, chat: str | None) -> bytes:

@@ -29,8 +29,8 @@ from chatlane.domain.ids import derived_id
 from chatlane.domain.lanes import not_before
 from chatlane.domain.notices import NoticeId
 from chatlane.domain.sessions.session_flags import end_session
+from chatlane.domain.sessions.titles import best_match
 from chatlane.domain.states import Session
-from chatlane_schemas.content.visible_text import title_key
 from chatlane_schemas.events import EndReason, ResetReason
 from chatlane_schemas.results import Part
 from chatlane_schemas.session_api.session_changes import MAX_TITLE_CHARACTERS, shown_title
@@ -283,11 +283,10 @@ class CommandHandlers:
             listed = self._numbered(invocation)
             if int(wanted) <= len(listed):
                 return listed[int(wanted) - 1]
-        scope = self.scope(invocation.arrived)
-        for card in self.summaries.within(scope):
-            if card.title is not None and title_key(wanted) == title_key(card.title):
-                return card
-            if wanted.lower() == str(card.id):
+        found = self.summaries.within(self.scope(invocation.arrived))
+        title = best_match(wanted, (card.title for card in found if card.title is not None))
+        for card in found:
+            if (title is not None and card.title == title) or wanted.lower() == str(card.id):
                 return card
         return None
 

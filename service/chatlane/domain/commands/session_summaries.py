@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.addressing.keys import ParsedKey, key_text, parse_session_key
 from chatlane.domain.addressing.owners import owner_of
-from chatlane_schemas.content.visible_text import title_key
+from chatlane.domain.sessions.titles import are_alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -179,11 +179,13 @@ class SessionSummaries:
         return sorted(found, key=lambda card: card.id, reverse=True)
 
     def titled(self, title: str, scopes: Iterable[str]) -> SessionSummary | None:
-        """Return the newest session in these scopes whose title compares equal."""
-        known, key = frozenset(scopes), title_key(title)
+        """Return the newest session in these scopes whose title looks like this one."""
+        known = frozenset(scopes)
         found = (
             card
             for card in self.by_id.values()
-            if card.title is not None and title_key(card.title) == key and card.title_scope in known
+            if card.title is not None
+            and not known.isdisjoint((card.title_scope, card.owner, card.session_key))
+            and are_alike(card.title, title)
         )
         return max(found, key=lambda card: card.id, default=None)

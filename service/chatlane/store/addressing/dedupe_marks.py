@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
 from asyncpg import CheckViolationError
 
-from chatlane.domain.effects import EARLY
+from chatlane.domain.effects import EARLY, FirstCopy
 from chatlane.errors import StoreUnavailableError, SupersededError
 from chatlane.postgres.pool import columns, count_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PROBE_SEEN_SQL: Final[LiteralString] = """
 -- seen: the known digests of a batch, in all partitions
-SELECT digest, arrival FROM seen WHERE digest = ANY($1::bytea[])
+SELECT digest, arrival, fingerprint, session_id FROM seen WHERE digest = ANY($1::bytea[])
 """
 
 
@@ -28,13 +28,18 @@ class Marks(NamedTuple):
 
     known: set[bytes]
     early: set[bytes]
+    copies: dict[bytes, FirstCopy]
 
 
 async def probe(connection: Connection, digests: Iterable[bytes]) -> Marks:
     """Return the digests that were marked before."""
     wanted = list(digests)
     rows = await connection.fetch(PROBE_SEEN_SQL, wanted) if wanted else []
-    return Marks({row[0] for row in rows}, {row[0] for row in rows if row[1] == EARLY})
+    return Marks(
+        {row[0] for row in rows},
+        {row[0] for row in rows if row[1] == EARLY},
+        {row[0]: FirstCopy(row[2], row[3]) for row in rows if row[2] is not None},
+    )
 
 
 FIND_KEYS_SQL: Final[LiteralString] = """
@@ -53,9 +58,10 @@ async def find_keys(connection: Connection, digests: Iterable[bytes]) -> dict[by
 
 INSERT_SEEN_SQL: Final[LiteralString] = """
 -- seen: insert marks for today; a conflict means that another transaction was first
-INSERT INTO seen (digest, day, session_id, arrival)
-SELECT digest, (clock_timestamp() AT TIME ZONE 'UTC')::date, session_id, arrival
-FROM unnest($1::bytea[], $2::uuid[], $3::bigint[]) AS new (digest, session_id, arrival)
+INSERT INTO seen (digest, day, session_id, arrival, fingerprint)
+SELECT digest, (clock_timestamp() AT TIME ZONE 'UTC')::date, session_id, arrival, fingerprint
+FROM unnest($1::bytea[], $2::uuid[], $3::bigint[], $4::int[])
+    AS new (digest, session_id, arrival, fingerprint)
 ORDER BY digest
 ON CONFLICT DO NOTHING
 """
@@ -82,7 +88,7 @@ async def insert_new(connection: Connection, rows: Sequence[SeenRow]) -> int:
     if not rows:
         return 0
     try:
-        status = await connection.execute(INSERT_SEEN_SQL, *columns(rows, 3))
+        status = await connection.execute(INSERT_SEEN_SQL, *columns(rows, 4))
     except CheckViolationError as error:
         # The table has no other check: today's partition is missing, which no message causes.
         raise StoreUnavailableError(error.sqlstate or "", "seen has no partition") from error
@@ -91,8 +97,10 @@ async def insert_new(connection: Connection, rows: Sequence[SeenRow]) -> int:
 
 RESUME_SEEN_SQL: Final[LiteralString] = """
 -- seen: give marks of early edits their sessions
-UPDATE seen SET session_id = new.session_id, arrival = new.arrival
-FROM unnest($1::bytea[], $2::uuid[], $3::bigint[]) AS new (digest, session_id, arrival)
+UPDATE seen
+SET session_id = new.session_id, arrival = new.arrival, fingerprint = new.fingerprint
+FROM unnest($1::bytea[], $2::uuid[], $3::bigint[], $4::int[])
+    AS new (digest, session_id, arrival, fingerprint)
 WHERE seen.digest = new.digest AND seen.arrival = -1
 """
 
@@ -100,7 +108,7 @@ WHERE seen.digest = new.digest AND seen.arrival = -1
 async def resume(connection: Connection, rows: Sequence[SeenRow]) -> None:
     """Turn the marks of early edits into marks of the messages themselves."""
     if rows:
-        await connection.execute(RESUME_SEEN_SQL, *columns(rows, 3))
+        await connection.execute(RESUME_SEEN_SQL, *columns(rows, 4))
 
 
 CREATE_SEEN_DAYS_SQL: Final[LiteralString] = """

@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-import asyncpg
 from pydantic_core import from_json
-
-from chatlane.errors import SupersededError
-from chatlane.postgres.pool import columns
-from chatlane.store.conversations.sessions import TITLE_KEY
-from chatlane_schemas.content.visible_text import title_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +16,6 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from chatlane.domain.effects import TitleRow
     from chatlane.domain.states import Session
     from chatlane.postgres.pool import Connection
 
@@ -78,60 +71,6 @@ async def describe(
 ) -> None:
     """Write the origin and the initial settings of a new session; `config` is JSON text."""
     await connection.execute(DESCRIBE_SQL, session_id, origin, cwd, model, config)
-
-
-SET_TITLE_SQL: Final[LiteralString] = f"""
--- sessions: set a title that no other session of the owner has
-UPDATE sessions SET title = $2, title_scope = CASE WHEN $2::text IS NULL THEN NULL ELSE $3 END
-WHERE id = $1 AND NOT EXISTS (
-    SELECT FROM sessions WHERE {TITLE_KEY} = $4 AND title_scope = $3 AND id <> $1)
-"""  # noqa: S608 - a constant
-
-
-async def set_title(connection: Connection, session: Session, title: str) -> bool:
-    """Set the title of a locked session, `""` for none; returns False if it is taken.
-
-    Raises:
-        SupersededError: Another transaction took the title at the same time.
-    """
-    scope = session.owner or session.session_key
-    try:
-        status = await connection.execute(
-            SET_TITLE_SQL, session.id, title or None, scope, title_key(title) if title else None
-        )
-    except asyncpg.UniqueViolationError as exc:
-        raise SupersededError("titles") from exc
-    return status != "UPDATE 0"
-
-
-CLEAR_TITLES_SQL: Final[LiteralString] = """
--- sessions: clear titles first, so that another session can take them
-UPDATE sessions SET title = NULL, title_scope = NULL WHERE id = ANY($1::uuid[])
-"""
-
-WRITE_TITLES_SQL: Final[LiteralString] = """
--- sessions: write the titles of locked sessions
-UPDATE sessions SET title = new.title, title_scope = new.scope
-FROM unnest($1::uuid[], $2::text[], $3::text[]) AS new (id, title, scope)
-WHERE sessions.id = new.id
-"""
-
-
-async def write_titles(connection: Connection, rows: Iterable[TitleRow]) -> None:
-    """Write titles; of several titles for one session the last one wins.
-
-    Raises:
-        SupersededError: Another transaction took one of the titles meanwhile.
-    """
-    changed = {row.session_id: row for row in rows}
-    if not changed:
-        return
-    await connection.execute(CLEAR_TITLES_SQL, list(changed))
-    given = [row for row in changed.values() if row.title is not None]
-    try:
-        await connection.execute(WRITE_TITLES_SQL, *columns(given, 3))
-    except asyncpg.UniqueViolationError as exc:
-        raise SupersededError("titles") from exc
 
 
 ARCHIVE_SQL: Final[LiteralString] = """

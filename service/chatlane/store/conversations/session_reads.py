@@ -11,6 +11,7 @@ from pydantic_core import from_json, to_json
 
 from chatlane.postgres.stored_values import read_override, read_reason, read_record
 from chatlane.store.addressing import identities
+from chatlane.store.conversations import titles
 from chatlane.store.conversations.sessions import TITLE_KEY
 from chatlane_schemas.content.visible_text import title_key
 from chatlane_schemas.session_api.session_state import ResumeMark
@@ -132,7 +133,15 @@ class SessionReads:
         -- session_reads.find_by_title: the newest of the sessions with a title
         SELECT {_VIEW_COLUMNS}
         FROM sessions AS s
-        WHERE {TITLE_KEY} = $1 AND ($2::text[] IS NULL OR owner = ANY($2))
+        WHERE {TITLE_KEY} = $1
+        ORDER BY id DESC
+        LIMIT $2
+    """  # noqa: S608 - a constant
+    _FIND_OWN: Final[LiteralString] = f"""
+        -- session_reads.find_own: some sessions of owners, the newest first
+        SELECT {_VIEW_COLUMNS}
+        FROM sessions AS s
+        WHERE id = ANY($1::uuid[]) AND owner = ANY($2::text[])
         ORDER BY id DESC
         LIMIT $3
     """  # noqa: S608 - a constant
@@ -140,10 +149,18 @@ class SessionReads:
     async def find_by_title(
         self, title: str, person: Person | None = None, *, limit: int
     ) -> tuple[SessionView, ...]:
-        """Return up to `limit` sessions with this title, of a person or of all, newest first."""
+        """Return up to `limit` sessions with this title, of a person or of all, newest first.
+
+        The titles of a person may also be in another case, or look like this one.
+        """
         async with self._store.transaction() as connection:
             owners = await identities.find_owners(connection, person)
-            rows = await connection.fetch(self._FIND_BY_TITLE, title_key(title), owners, limit)
+            if owners is None:
+                rows = await connection.fetch(self._FIND_BY_TITLE, title_key(title), limit)
+            else:
+                alike = await titles.find_alike(connection, [title], owners)
+                ids = [session.id for session in alike]
+                rows = await connection.fetch(self._FIND_OWN, ids, owners, limit)
         return tuple(filter(None, map(_view, rows)))
 
     _FILTERED: Final[LiteralString] = (

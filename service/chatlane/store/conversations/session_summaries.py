@@ -13,12 +13,11 @@ from chatlane.domain.commands.session_summaries import (
     ShownList,
 )
 from chatlane.postgres.pool import columns
-from chatlane.store.conversations.sessions import TITLE_KEY
-from chatlane_schemas.content.visible_text import title_key
+from chatlane.store.conversations import titles
 from chatlane_schemas.events import EndReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
     from asyncpg import Record
@@ -95,20 +94,18 @@ async def newest(
 
 
 TITLED_SQL: Final[LiteralString] = f"""
--- session_summaries: the newest session with a title in each scope
-SELECT titled.* FROM unnest($1::text[], $2::text[]) AS want (title_key, title_scope)
-CROSS JOIN LATERAL (
-    SELECT {_COLUMNS} FROM sessions
-    WHERE {TITLE_KEY} = want.title_key AND title_scope = want.title_scope
-    ORDER BY id DESC LIMIT 1
-) AS titled
+-- session_summaries: sessions with a title
+SELECT {_COLUMNS} FROM sessions WHERE id = ANY($1::uuid[])
 """  # noqa: S608 - a constant
 
 
-async def titled(connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[SessionSummary]:
-    """Return the newest session of a scope for each title, compared by title key."""
-    keys = {(title_key(title), scope) for title, scope in wanted}
-    rows = await connection.fetch(TITLED_SQL, *columns(keys, 2))
+async def titled(
+    connection: Connection, wanted: Collection[str], scopes: Collection[str]
+) -> list[SessionSummary]:
+    """Return the sessions in these scopes whose titles look like one of the wanted ones."""
+    found = await titles.find_alike(connection, wanted, scopes)
+    ids = [session.id for session in found]
+    rows = await connection.fetch(TITLED_SQL, ids) if ids else []
     return [_card(row) for row in rows]
 
 

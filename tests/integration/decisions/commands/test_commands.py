@@ -427,6 +427,47 @@ async def test_f09_titles_that_look_alike_are_one(kernel: Kernel) -> None:
     assert await lane(kernel, session) == session
 
 
+@pytest.mark.parametrize(
+    ("title", "alike"),
+    [
+        pytest.param("Reise Köln", "REISE KO\u0308LN", id="case and form"),
+        pytest.param("trip", "\uff54\uff52\uff49\uff50", id="width"),
+        pytest.param("cope", "\u0441\u043e\u0440\u0435", id="another alphabet"),
+        pytest.param("Οδός", "ΟΔΌΣ", id="greek"),
+        pytest.param("week 10", "week lO", id="letters for digits"),
+    ],
+)
+async def test_c81_a_title_like_another_is_refused_and_finds_it(
+    kernel: Kernel, title: str, alike: str
+) -> None:
+    await kernel.say(event(**ANN, mid="1", text=f"/new {title}"), at("09:00"))
+    session = await kernel.value("SELECT id FROM sessions")
+    await kernel.say(event(**ANN, mid="2", text=f"/new {alike}"), at("09:01"))
+    assert "already" in (await kernel.told())[-1]
+    await kernel.say(event(**ANN, mid="3", text=f"/title {alike}"), at("09:02"))
+    assert "already" in (await kernel.told())[-1]
+    await kernel.say(event(**ANN, mid="4", text=f"/resume {alike}"), at("09:03"))
+    assert (await kernel.told())[-1] == f"Back in “{title}”."
+    assert await lane(kernel, session) == session
+    # In its own conversation the title may take any form.
+    await kernel.say(event(**ANN, mid="5", text=f"/title {alike}"), at("09:04"))
+    assert "already" not in (await kernel.told())[-1]
+    assert await kernel.value("SELECT count(*) FROM sessions WHERE title IS NOT NULL") == 1
+
+
+async def test_c81_a_title_from_an_import_counts(kernel: Kernel) -> None:
+    """It has no scope, and may be older than all that a list shows."""
+    old = await kernel.say(event(**ANN, mid="1", text="a"), at("09:00"))
+    await kernel.fetch("UPDATE sessions SET title = 'Rechnung', title_scope = NULL")
+    for number in range(12):
+        await kernel.say(event(**ANN, mid=f"n{number}", text="/new"), at("09:01"))
+        await kernel.say(event(**ANN, mid=f"m{number}", text="b"), at("09:02"))
+    await kernel.say(event(**ANN, mid="2", text="/title rechnung"), at("09:03"))
+    assert "already" in (await kernel.told())[-1]
+    await kernel.say(event(**ANN, mid="3", text="/resume RECHNUNG"), at("09:04"))
+    assert await lane(kernel, old.session) == old.session
+
+
 async def test_f09_a_title_of_before_is_found_by_what_people_see(kernel: Kernel) -> None:
     await kernel.say(event(**ANN, mid="1", text="/new plan"), at("09:00"))
     session = await kernel.value("SELECT id FROM sessions")

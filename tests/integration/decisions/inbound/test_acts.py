@@ -9,6 +9,7 @@ import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import KeyRules
+from chatlane.privacy import erasure_list_sql
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane.turns.message_expiry import MessageExpiry
 from chatlane_client import prompt_of
@@ -424,6 +425,58 @@ async def test_c91_an_expired_message_is_gone_from_everywhere(kernel: Kernel, st
     assert await words(kernel, "sesame") == []
     assert await clear(kernel) == 0
     assert await kernel.value("SELECT count(*) FROM expiring_messages") == 0
+
+
+async def noted(kernel: Kernel) -> list[tuple[int, str]]:
+    """Return the sequences in the log that are to be deleted, and when."""
+    query = "SELECT sequence, noted_at FROM erased_messages ORDER BY sequence"
+    return [(row[0], row[1].isoformat()) for row in await kernel.fetch(query)]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param({"mid": "1", "text": "sesame"}, id="copy"),
+        pytest.param({"mid": "1", "kind": "edit", "text": "sesame!"}, id="edit without its time"),
+        pytest.param({"mid": "2", "text": "/title sesame", "expires_at": OVER}, id="command"),
+        pytest.param({"mid": "2", "text": "sesame", "expires_at": OVER, "is_bot": True}, id="bot"),
+        pytest.param(
+            {"mid": "2", "text": "sesame", "expires_at": OVER, "observed": True}, id="observed"
+        ),
+    ],
+)
+@pytest.mark.parametrize("state", ["waiting", "answered"])
+async def test_c91_whatever_says_it_is_deleted_from_the_log_at_its_time(
+    kernel: Kernel, state: str, later: Fields
+) -> None:
+    first = message("1", "sesame", expires_at=LATER)
+    placed = await kernel.say(first, at("09:00"))
+    if state == "answered":
+        await kernel.run_turn(placed.session)
+    one = first if later["mid"] == "1" and "kind" not in later else event(**(ANN | later))
+    second = await kernel.say(one, at("09:01"))
+    ends = [LATER, later.get("expires_at", LATER)]
+    assert [(seq, end[:19] + "Z") for seq, end in await noted(kernel)] == [
+        (placed.message.sequence, ends[0]),
+        (second.message.sequence, ends[1]),
+    ]
+    await kernel.say(message("3", "hi", kind="message"), at("09:02"))
+    assert len(await noted(kernel)) == 2
+    async with kernel.store.transaction() as connection:
+        due = await erasure_list_sql.pending_messages(connection, ["INBOUND"], 9)
+    assert [row.sequence for row in due] == ([second.message.sequence] if ends[1] == OVER else [])
+
+
+async def test_c91_a_dead_letter_goes_with_its_message(kernel: Kernel) -> None:
+    await kernel.say(message("1", "hi"), at("09:00"))
+    reused = await kernel.say(message("1", "sesame", expires_at=OVER), at("09:01"))
+    kept = await kernel.say(message("1", "other"), at("09:02"))
+    assert [reused.dead, kept.dead] == ["message_id_reused"] * 2
+    async with kernel.store.transaction() as connection:
+        due = await erasure_list_sql.pending_messages(connection, ["INBOUND"], 9)
+        await erasure_list_sql.messages_gone(connection, due)
+    [body] = await kernel.fetch("SELECT body FROM dead_letters")
+    assert body[0] == kept.message.body
 
 
 async def test_c91_a_turn_whose_message_expired_ends_and_the_next_begins(kernel: Kernel) -> None:

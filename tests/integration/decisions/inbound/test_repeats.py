@@ -9,6 +9,8 @@ import pytest
 from chatlane.domain.addressing.dedupe import digests
 from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.catalog import Catalog
+from chatlane.domain.effects import Publication
+from chatlane.outbox.redrive import NotRetriedError, Retrying
 from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event, texts
 
 pytestmark = pytest.mark.integration
@@ -70,12 +72,15 @@ async def test_whatever_makes_the_place_another_makes_the_message_another(
 
 
 async def test_the_same_number_is_a_copy_whatever_else_differs(kernel: Kernel) -> None:
-    """C14: thread, profile spelling, words and dates of a retold message may differ."""
+    """C14: thread, profile spelling, files and dates of a retold message may differ."""
     here: Fields = {"chat": "701", "user": "701", "mid": "250"}
     first = await kernel.say(event(**here, text="a"), at("09:00"))
     retold: list[Fields] = [
-        {"text": "a, changed"},
         {"text": "a", "thr": "9"},
+        {
+            "text": "a",
+            "attachments": [{"url": "https://example.org/a?signed=2", "media_type": "a/b"}],
+        },
         {"text": "a", "profile": "default"},
         {"text": "a", "sent_at": "2026-05-11T09:00:00Z"},
         {"text": "a", "mid": 250},
@@ -84,6 +89,111 @@ async def test_the_same_number_is_a_copy_whatever_else_differs(kernel: Kernel) -
         again = await kernel.say(event(**(here | more)), at("09:01"))
         assert (again.session_id, again.dead) == (None, None)
     assert await kernel.waiting(first.session) == ["a"]
+
+
+FIRST: Fields = {"chat": "701", "user": "701", "mid": "250", "text": "pay 5"}
+PRESS: Fields = {"chat": "701", "user": "701", "mid": "9", "kind": "action", "event_id": "q1"}
+LOCATION = {"latitude": 52.5, "longitude": 13.4}
+
+
+@pytest.mark.parametrize("is_together", [False, True])
+@pytest.mark.parametrize(
+    ("platform", "first", "changes"),
+    [
+        pytest.param("telegram", FIRST, {"text": "pay 500"}, id="words"),
+        pytest.param("telegram", FIRST, {"text": "Pay 5"}, id="case"),
+        pytest.param("slack", FIRST, {"text": None, "location": LOCATION}, id="a place"),
+        pytest.param("telegram", FIRST | {"kind": "system"}, {"text": "pay"}, id="timer"),
+        pytest.param(
+            "discord",
+            FIRST | {"kind_of_chat": "group", "chat": "-1"},
+            {"user": "702"},
+            id="sender",
+        ),
+        pytest.param("telegram", FIRST | {"text": "/status"}, {"text": "/stop"}, id="command"),
+        pytest.param(
+            "telegram",
+            PRESS | {"press": {"value": "yes"}},
+            {"press": {"value": "no"}},
+            id="press",
+        ),
+        pytest.param(
+            "telegram",
+            {**FIRST, "kind": "edit", "version": "7"},
+            {"text": "pay 6"},
+            id="edits of one second",
+        ),
+        pytest.param(
+            "matrix", {"chat": "!r", "user": "@a", "text": "a"}, {"text": "b"}, id="envelope"
+        ),
+        pytest.param(
+            "matrix",
+            {"chat": "!r", "user": "@a", "text": "a", "kind_of_chat": "room"},
+            {"chat": "!s"},
+            id="envelope of another chat",
+        ),
+    ],
+)
+async def test_c14_another_message_with_the_same_id_is_kept_for_operators(
+    kernel: Kernel, platform: str, first: Fields, changes: Fields, *, is_together: bool
+) -> None:
+    envelope = event("telegram").id
+    copies = [event(platform, **fields, id=envelope) for fields in (first, first | changes, first)]
+    if is_together:
+        placed = await kernel.say_together(copies, at("09:00"))
+    else:
+        placed = [await kernel.say(one, at(f"09:00:0{n}")) for n, one in enumerate(copies)]
+    assert [one.dead for one in placed] == [None, "message_id_reused", None]
+    assert kernel.metrics.counts["dead_letters", "inbound", "message_id_reused"] == 1
+    assert kernel.metrics.counts["duplicates", "inbound"] == 1
+    [letter] = await kernel.fetch("SELECT body, session_id, detail FROM dead_letters")
+    assert letter["body"] == placed[1].message.body
+    assert letter["session_id"] == placed[0].session_id
+    assert "pay" not in letter["detail"]
+
+
+async def test_c14_a_letter_with_the_id_of_another_message_is_not_retried(kernel: Kernel) -> None:
+    await kernel.say(event(**FIRST), at("09:00"))
+    await kernel.say(event(**FIRST | {"text": "pay 500"}), at("09:01"))
+    later = await kernel.say(event(**FIRST | {"mid": "251"}, profile="unknown"), at("09:02"))
+    assert later.dead == "unknown_profile"
+    published: list[Publication] = []
+
+    async def publish(publication: Publication) -> None:
+        published.append(publication)
+
+    retrying = Retrying(kernel.store, publish)
+    reused, unknown = [
+        row[0] for row in await kernel.fetch("SELECT id FROM dead_letters ORDER BY stored_at")
+    ]
+    with pytest.raises(NotRetriedError, match="an id of its own"):
+        await retrying.retry(reused)
+    # It keeps no later one of its chat from being tried again.
+    await retrying.retry(unknown)
+    assert len(published) == 1
+
+
+async def test_c14_a_copy_with_more_ids_of_its_sender_is_a_copy(kernel: Kernel) -> None:
+    here: Fields = {"mid": "1", "text": "hi", "kind_of_chat": "group", "chat": "-9"}
+    await kernel.say(event("slack", **here, user="U1"), at("09:00"))
+    again = event("slack", **here, user="U1", alt_user="stable-1", aliases=["x"])
+    assert (await kernel.say(again, at("09:01"))).dead is None
+    assert kernel.metrics.counts["duplicates", "inbound"] == 1
+
+
+async def test_c14_a_copy_after_an_early_edit_is_a_copy(kernel: Kernel) -> None:
+    edit = event(**FIRST | {"text": "pay 7"}, kind="edit", version="1")
+    await kernel.say(edit, at("09:00"))
+    placed = await kernel.say(event(**FIRST), at("09:01"))
+    assert await kernel.waiting(placed.session) == ["pay 7"]
+    assert (await kernel.say(event(**FIRST), at("09:02"))).dead is None
+    assert (await kernel.say(event(**FIRST | {"text": "x"}), at("09:03"))).dead is not None
+
+
+async def test_c14_a_mark_of_an_older_router_is_compared_with_nothing(kernel: Kernel) -> None:
+    await kernel.say(event(**FIRST), at("09:00"))
+    await kernel.fetch("UPDATE seen SET fingerprint = NULL")
+    assert (await kernel.say(event(**FIRST | {"text": "x"}), at("09:01"))).dead is None
 
 
 async def test_one_message_in_two_envelopes_runs_once(kernel: Kernel) -> None:

@@ -111,11 +111,11 @@ def test_a_known_word_is_a_command_with_all_that_follows(
     name = CommandName.NEW if word == "reset" else CommandName(word)
     assert found is not None
     assert found.name is name
+    line, *rest = f"{space}{argument} ".splitlines(keepends=True)
     if name in PASSED_ON:
-        assert (found.argument, found.rest) == (argument, "")
+        assert (found.argument, found.rest) == ((visible(line) + "".join(rest)).strip(), "")
     else:
-        line, *rest = f"{space}{argument} ".splitlines(keepends=True)
-        assert (found.argument, found.rest) == (line.strip(), "".join(rest).strip())
+        assert (found.argument, found.rest) == (visible(line).strip(), "".join(rest).strip())
 
 
 @pytest.mark.parametrize(
