@@ -481,6 +481,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "ended_at",
             "end_reason",
             "last_activity_at",
+            "active_hour",
             "served_boundary",
             "active_turn",
             "next_seq",

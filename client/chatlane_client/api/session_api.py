@@ -44,6 +44,7 @@ from chatlane_schemas.session_api.sessions import (
     SessionGet,
     SessionList,
     SessionListReply,
+    SessionOrder,
     SessionPeek,
     SessionReply,
     SessionView,
@@ -110,9 +111,12 @@ class SessionApi(Api):
         origin: str | None = None,
         active_since: datetime | None = None,
         archived: bool | None = None,
+        order: SessionOrder = SessionOrder.STARTED,
         page_size: int = 50,
     ) -> AsyncIterator[SessionView]:
         """Yield the sessions that match all given filters, newest first.
+
+        By activity, a session in which a person writes meanwhile may be left out.
 
         Args:
             platform: Only sessions of this platform.
@@ -120,6 +124,7 @@ class SessionApi(Api):
             origin: Only sessions that this kind of caller opened; `chat` for messages of a chat.
             active_since: Only sessions in which a person has written since; a time with time zone.
             archived: Only archived sessions, or only others; None for both.
+            order: Newest by start, or by the last message of a person.
             page_size: Sessions per request, 1 to 200.
         """
         cursor = None
@@ -131,6 +136,7 @@ class SessionApi(Api):
                 origin=origin,
                 active_since=active_since,
                 archived=archived,
+                order=None if order is SessionOrder.STARTED else order,
                 limit=page_size,
                 cursor=cursor,
             )

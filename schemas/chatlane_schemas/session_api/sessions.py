@@ -103,8 +103,20 @@ class SessionFilter(PersonRequest):
     )
 
 
+class SessionOrder(StrEnum):
+    """Order of a list of sessions."""
+
+    STARTED = "started"
+    """Those that began last come first."""
+    ACTIVITY = "activity"
+    """Those in which a person wrote last come first."""
+
+
 class SessionList(SessionFilter):
-    """Lists sessions; those that began last come first.
+    """Lists sessions; those that began last come first, or those that a person last wrote in.
+
+    By activity, a session in which a person writes between two pages moves to the front: no later
+    page shows it, and no page shows a session twice. A router of an earlier release lists by start.
 
     A page may be shorter than its limit, or empty, while more pages follow: there is a next page if
     and only if the reply has a `next_cursor`.
@@ -112,6 +124,9 @@ class SessionList(SessionFilter):
 
     limit: PageLimit = Field(default=50, description="Maximum number of sessions.")
     cursor: Cursor | None = Field(default=None, description="`next_cursor` of the previous page.")
+    order: SessionOrder | None = Field(
+        default=None, description="`started` by default; the same for all pages."
+    )
 
 
 class SessionView(Record):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from chatlane.api.endpoint import fitting
 from chatlane.domain.sessions.refusals import invalid, no_session
+from chatlane.store.conversations.session_reads import Activity
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_api.session_changes import SessionFind
 from chatlane_schemas.session_api.session_life import SessionRounds, SessionRoundsReply
@@ -17,6 +18,7 @@ from chatlane_schemas.session_api.sessions import (
     SessionGet,
     SessionList,
     SessionListReply,
+    SessionOrder,
     SessionPeek,
     SessionReply,
 )
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from chatlane.api.endpoint import Reads
     from chatlane.store.conversations.session_reads import SessionReads
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # One owner has a title only once, so more matches belong to other owners.
 _MAX_SAME_TITLE: Final = 50
 
@@ -70,6 +73,8 @@ class SessionQueries:
         return SessionRoundsReply(id=new_envelope_id(), at=_now(), rounds=rounds, error=error)
 
     async def _list(self, request: SessionList) -> SessionListReply:
+        if request.order is SessionOrder.ACTIVITY:
+            return await self._list_by_activity(request)
         try:
             below = UUID(request.cursor) if request.cursor else None
         except ValueError:
@@ -86,9 +91,42 @@ class SessionQueries:
             next_cursor=None if next_below is None else str(next_below),
         )
 
+    async def _list_by_activity(self, request: SessionList) -> SessionListReply:
+        try:
+            before = _activity(request.cursor) if request.cursor else None
+        except (ValueError, OverflowError):
+            error = invalid("cursor: must be the next_cursor of an earlier answer in this order")
+            return SessionListReply(id=new_envelope_id(), at=_now(), error=error)
+        found = await self._reads.active_page(request, before=before, limit=request.limit)
+        page = fitting(tuple(view for view, _ in found.sessions))
+        is_cut = len(page) < len(found.sessions)
+        end = found.sessions[len(page) - 1][1] if is_cut else found.end
+        return SessionListReply(
+            id=new_envelope_id(),
+            at=_now(),
+            sessions=page,
+            next_cursor=None if end is None else _activity_cursor(end),
+        )
+
     async def _count(self, request: SessionCount) -> SessionCountReply:
         counts = await self._reads.count(request)
         return SessionCountReply(id=new_envelope_id(), at=_now(), counts=counts)
+
+
+def _activity_cursor(place: Activity) -> str:
+    micros = (place.at - _EPOCH) // timedelta(microseconds=1)
+    return f"{micros}.{place.session_id}"
+
+
+def _activity(cursor: str) -> Activity:
+    """Return the place in a cursor.
+
+    Raises:
+        ValueError: It is no such cursor.
+        OverflowError: Its time is out of range.
+    """
+    micros, _, session_id = cursor.partition(".")
+    return Activity(_EPOCH + timedelta(microseconds=int(micros)), UUID(session_id))
 
 
 def _now() -> datetime:

@@ -34,7 +34,7 @@ from chatlane.cli.shared.terminal import (
     table,
 )
 from chatlane_schemas.session_api.people import Person
-from chatlane_schemas.session_api.sessions import SessionView
+from chatlane_schemas.session_api.sessions import SessionOrder, SessionView
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
 
@@ -115,6 +115,9 @@ def list_sessions(
     active: Active = None,
     person: OfPerson = None,
     archived: Archived = None,
+    order: Annotated[
+        SessionOrder, typer.Option(help="Newest by start, or by the last message of a person.")
+    ] = SessionOrder.STARTED,
     limit: Limit = 50,
     as_json: AsJson = False,
     principal: Principal = None,
@@ -129,6 +132,7 @@ def list_sessions(
             origin=origin,
             active_since=since,
             archived=archived,
+            order=order,
             page_size=min(limit + 1, _PAGE),
         )
         views = [view async for view in _first(listed, limit + 1)]

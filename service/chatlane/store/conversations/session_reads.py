@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
@@ -18,8 +19,6 @@ from chatlane_schemas.session_api.session_state import ResumeMark
 from chatlane_schemas.session_api.sessions import CHAT_ORIGIN, SessionCounts, SessionView
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     import asyncpg
 
     from chatlane.postgres.pool import Connection, Store
@@ -34,6 +33,7 @@ _ABOVE_ALL: Final = UUID(int=2**128 - 1)
 # next page, so a rare match costs more pages and never a long statement.
 _LOOKED_AT: Final = 2000
 MOST_COUNTED: Final = 50_000
+_LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 _VIEW_COLUMNS: Final[LiteralString] = """
     s.id, s.session_key, s.agent, s.platform, s.started_at, s.ended_at, s.end_reason,
@@ -66,6 +66,20 @@ class SessionPage:
 
     sessions: tuple[SessionView, ...]
     next_below: UUID | None
+
+
+class Activity(NamedTuple):
+    """A place in the order of activity."""
+
+    at: datetime
+    session_id: UUID
+
+
+class ActivePage(NamedTuple):
+    """Sessions with their places, last active first, and the end of the page if more follow."""
+
+    sessions: tuple[tuple[SessionView, Activity], ...]
+    end: Activity | None
 
 
 class SessionReads:
@@ -233,6 +247,68 @@ class SessionReads:
             return SessionPage(page, found[limit - 1]["id"])
         is_last = rows[0]["looked_at"] < looks_at
         return SessionPage(page, None if is_last else rows[0]["lowest"])
+
+    _ACTIVITY: Final[LiteralString] = "coalesce(last_activity_at, started_at)"
+    _ACTIVE_PAGE: Final[LiteralString] = f"""
+        -- session_reads.active_page: the sessions that match, the last active first
+        WITH looked_at AS MATERIALIZED (
+            (SELECT {_FILTERED}, {_ACTIVITY} AS active_at FROM sessions
+             WHERE $1 = 'every' AND active_hour <= $2 AND ({_ACTIVITY}, id) < ($2, $11)
+             ORDER BY active_hour DESC, {_ACTIVITY} DESC, id DESC LIMIT $3)
+            UNION ALL
+            (SELECT own.* FROM unnest($4::text[]) AS of_person (owner) CROSS JOIN LATERAL (
+                 SELECT {_FILTERED}, {_ACTIVITY} AS active_at FROM sessions
+                 WHERE $1 = 'owner' AND sessions.owner = of_person.owner
+                   AND ({_ACTIVITY}, id) < ($2, $11)) AS own
+             ORDER BY active_at DESC, id DESC LIMIT $3)
+        ), lowest AS (
+            SELECT active_at, id FROM looked_at ORDER BY active_at, id LIMIT 1
+        ), matching AS (
+            SELECT id, active_at FROM looked_at WHERE {_MATCHES}
+            ORDER BY active_at DESC, id DESC LIMIT $10
+        )
+        SELECT (SELECT count(*) FROM looked_at) AS looked_at, lowest.active_at AS lowest_at,
+               lowest.id AS lowest_id, matching.active_at, {_VIEW_COLUMNS}
+        FROM lowest LEFT JOIN (matching JOIN sessions AS s ON s.id = matching.id) ON true
+        ORDER BY matching.active_at DESC, s.id DESC
+    """  # noqa: S608 - constants
+
+    async def active_page(
+        self, wanted: SessionFilter, *, before: Activity | None, limit: int
+    ) -> ActivePage:
+        """Return up to `limit` sessions that were last active before a place in the order.
+
+        A page may hold fewer sessions, even none, without being the last one.
+        """
+        is_owned = wanted.acting_for is not None
+        is_all = all(value is None for value in _filters(wanted))
+        looks_at = limit + 1 if is_all else _LOOKED_AT
+        at, below = before or Activity(_LATEST, _ABOVE_ALL)
+        async with self._store.transaction() as connection:
+            owners = await identities.find_owners(connection, wanted.acting_for)
+            rows = await connection.fetch(
+                self._ACTIVE_PAGE,
+                "owner" if is_owned else "every",
+                at,
+                looks_at,
+                owners,
+                *_filters(wanted),
+                limit + 1,
+                below,
+            )
+        found = [row for row in rows if row["id"] is not None]
+        listed = tuple(
+            (view, Activity(row["active_at"], row["id"]))
+            for row in found[:limit]
+            if (view := _view(row)) is not None
+        )
+        if len(found) > limit:
+            return ActivePage(
+                listed, Activity(found[limit - 1]["active_at"], found[limit - 1]["id"])
+            )
+        if not rows or rows[0]["looked_at"] < looks_at:
+            return ActivePage(listed, None)
+        return ActivePage(listed, Activity(rows[0]["lowest_at"], rows[0]["lowest_id"]))
 
     _COUNT: Final[LiteralString] = f"""
         -- session_reads.count: the number of sessions that match, of the newest ones below an id
