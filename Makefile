@@ -107,8 +107,8 @@ contract-check: $(READY) ## Fail where `make contract` would change something
 	$(BIN)/python -m chatlane_devkit.contract check
 
 .PHONY: manifests
-manifests: $(READY) ## Render and check what is in deploy/kubernetes; fetches the tools for it first
-	CHATLANE_TEST_MANIFEST_TOOLS=$$(.ci/manifest-tools) $(BIN)/pytest tests/deploy/kubernetes $(ARGS)
+manifests: $(READY) ## Render and check deploy/kubernetes and the chart; fetches the tools for it first
+	CHATLANE_TEST_MANIFEST_TOOLS=$$(.ci/manifest-tools) $(BIN)/pytest tests/deploy/kubernetes tests/deploy/chart $(ARGS)
 
 ##@ Test
 

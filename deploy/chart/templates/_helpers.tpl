@@ -1,0 +1,103 @@
+{{/* The image of chatlane. */}}
+{{- define "chatlane.image" -}}
+{{- with .Values.image -}}
+{{- if .tag }}{{ .repository }}:{{ .tag }}{{ else }}{{ .repository }}@{{ required "image.digest or image.tag is missing" .digest }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The ConfigMap of chatlane.toml: another text has another name, so pods are replaced. */}}
+{{- define "chatlane.configuration" -}}
+chatlane-configuration-{{ .Values.configuration | sha256sum | trunc 10 }}
+{{- end -}}
+
+{{/*
+Print the objects of a file of deploy/kubernetes as this release has them.
+Takes a dict: root, and path of the file below files/.
+*/}}
+{{- define "chatlane.file" -}}
+{{- $root := .root }}
+{{- range $text := splitList "\n---\n" ($root.Files.Get .path) }}
+{{- $object := fromYaml $text }}
+{{- if and (hasKey $object "kind") (ne $object.kind "Namespace") }}
+---
+{{ include "chatlane.object" (dict "root" $root "object" $object) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Print an object with namespace, labels, image, Secrets and hooks of this release. */}}
+{{- define "chatlane.object" -}}
+{{- $root := .root }}
+{{- $object := .object }}
+{{- $name := $object.metadata.name }}
+{{- $_ := set $object.metadata "namespace" $root.Release.Namespace }}
+{{- $labels := dict "app.kubernetes.io/part-of" "chatlane" "app.kubernetes.io/managed-by" $root.Release.Service "app.kubernetes.io/instance" $root.Release.Name }}
+{{- $_ := set $object.metadata "labels" (merge $labels (default dict $object.metadata.labels)) }}
+{{- if eq $object.kind "Job" }}
+{{- $weight := ternary "0" "10" (eq $name "chatlane-migrate") }}
+{{- $_ := set $object.metadata "annotations" (dict "helm.sh/hook" "pre-install,pre-upgrade" "helm.sh/hook-weight" $weight "helm.sh/hook-delete-policy" "before-hook-creation") }}
+{{- end }}
+{{- if eq $name "chatlane-admin" }}
+{{- $_ := set $object.metadata "annotations" (dict "helm.sh/hook" "pre-install,pre-upgrade" "helm.sh/hook-weight" "-10" "helm.sh/hook-delete-policy" "before-hook-creation") }}
+{{- end }}
+{{- if eq $object.kind "CronJob" }}
+{{- $_ := set $object.spec.jobTemplate.metadata.labels "app.kubernetes.io/part-of" "chatlane" }}
+{{- include "chatlane.pod" (dict "root" $root "template" $object.spec.jobTemplate.spec.template) }}
+{{- else if has $object.kind (list "Job" "Deployment") }}
+{{- include "chatlane.pod" (dict "root" $root "template" $object.spec.template) }}
+{{- end }}
+{{- if and (eq $object.kind "Deployment") (eq $name "chatlane-router") }}
+{{- $size := index (include "chatlane.sizes" $root | fromYaml) $root.Values.size }}
+{{- if eq $root.Values.autoscaling "none" }}
+{{- $_ := set $object.spec "replicas" $size.routers }}
+{{- else }}
+{{- $_ := unset $object.spec "replicas" }}
+{{- end }}
+{{- $_ := set (index $object.spec.template.spec.containers 0) "resources" $size.resources }}
+{{- end }}
+{{- if and (eq $name "chatlane-router") (hasKey (default dict $object.spec) "minReplicas") }}
+{{- $_ := set $object.spec "minReplicas" (index (include "chatlane.sizes" $root | fromYaml) $root.Values.size).routers }}
+{{- end }}
+{{- if and (eq $name "chatlane-router") (hasKey (default dict $object.spec) "minReplicaCount") }}
+{{- $least := (index (include "chatlane.sizes" $root | fromYaml) $root.Values.size).routers }}
+{{- $_ := set $object.spec "minReplicaCount" $least }}
+{{- $_ := set $object.spec.fallback "replicas" $least }}
+{{- end }}
+{{- toYaml $object }}
+{{- end -}}
+
+{{/* Change the template of a pod: labels, image, names of Secrets and of the ConfigMap. */}}
+{{- define "chatlane.pod" -}}
+{{- $root := .root }}
+{{- $template := .template }}
+{{- $_ := set $template.metadata.labels "app.kubernetes.io/part-of" "chatlane" }}
+{{- range concat (default list $template.spec.initContainers) $template.spec.containers }}
+{{- if eq .image "chatlane" }}{{- $_ := set . "image" (include "chatlane.image" $root) }}{{- end }}
+{{- end }}
+{{- range $template.spec.volumes }}
+{{- if hasKey . "configMap" }}
+{{- $_ := set .configMap "name" (include "chatlane.configuration" $root) }}
+{{- end }}
+{{- if hasKey . "projected" }}
+{{- range .projected.sources }}
+{{- $_ := set .secret "name" (default .secret.name (index $root.Values.secrets .secret.name)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Routers and what each may use; its memory limit is twice router.buffer_bytes and more. */}}
+{{- define "chatlane.sizes" -}}
+small: {routers: 2, resources: {requests: {cpu: 250m, memory: 256Mi}, limits: {cpu: "1", memory: 512Mi}}}
+medium: {routers: 3, resources: {requests: {cpu: "1", memory: 256Mi}, limits: {cpu: "2", memory: 512Mi}}}
+large: {routers: 4, resources: {requests: {cpu: "2", memory: 512Mi}, limits: {cpu: "2", memory: 1Gi}}}
+{{- end -}}
+
+{{/* What examples/chat_adapter.py reads. */}}
+{{- define "chatlane.adapterEnv" -}}
+- {name: PLATFORM, value: {{ splitList "/" .account | first }}}
+- {name: ACCOUNT, value: {{ splitList "/" .account | last }}}
+- {name: PRINCIPAL, value: {{ .name }}}
+- {name: NKEY_SEED_FILE, value: /run/secrets/chatlane/nats.nk}
+- {name: TLS_CA_FILE, value: /run/secrets/chatlane/nats-ca.crt}
+{{- end -}}

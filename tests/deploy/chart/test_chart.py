@@ -1,0 +1,299 @@
+"""The Helm chart: the same objects as the overlays, the same policies, and values that are checked."""
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.deploy.kubernetes import manifests, test_policies
+from tests.deploy.kubernetes.custom_resources import is_custom, validate
+from tests.deploy.kubernetes.manifests import (
+    ROOT,
+    Manifest,
+    objects,
+    rendered,
+    tool,
+)
+from tests.deploy.metric_queries import check_asks_for_what_is_shown
+
+CHART: Final = ROOT / "deploy/chart"
+CONFIGURATION: Final = (ROOT / "deploy/kubernetes/overlays/production/chatlane.toml").read_text()
+DIGEST: Final = f"sha256:{'1' * 64}"
+WORKER: Final = {
+    "name": "echo-worker",
+    "agent": "main",
+    "secret": "chatlane-nats-main-worker",
+    "args": ["echo-worker", "--agent", "main", "--slots", "8", "--health"],
+}
+ADAPTER: Final = {
+    "name": "telegram-assistant",
+    "account": "telegram/assistant",
+    "secret": "chatlane-nats-telegram-assistant",
+    "image": f"registry.example.com/telegram@{DIGEST}",
+}
+VALUES: Final = {
+    "image": {"repository": "registry.example.com/chatlane", "digest": DIGEST},
+    "configuration": CONFIGURATION,
+}
+VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
+    "none": {"size": "small", "workers": [WORKER]},
+    "hpa": {"autoscaling": "hpa", "postgres": {"cidrs": ["10.2.0.0/24"]}, "monitoring": True},
+    "keda": {
+        "autoscaling": "keda",
+        "size": "large",
+        "monitoring": True,
+        "workers": [WORKER],
+        "adapters": [ADAPTER],
+    },
+}
+# Reads values from standard input, and prints each rendered template or the reason why not.
+_RENDER: Final = """
+import json, sys
+import helm_python
+with helm_python.Chart.load(sys.argv[1]) as chart:
+    values = json.load(sys.stdin)
+    try:
+        chart.validate_schema(values)
+        found = chart.render(values, name="chatlane", namespace="chatlane")
+    except helm_python.HelmError as error:
+        sys.exit(str(error))
+    print("\\n---\\n".join(text for name, text in found.items() if name.endswith(".yaml")))
+"""
+
+each_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def helm(values: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
+    """Render the chart; without a Kubernetes, as `helm template` does it."""
+    return subprocess.run(  # noqa: S603 # the tool we were given
+        [Path(tool("kubectl")).with_name("python"), "-c", _RENDER, CHART],
+        check=False,
+        capture_output=True,
+        text=True,
+        input=json.dumps(values),
+        timeout=50,
+    )
+
+
+@cache
+def chart_objects(variant: str) -> tuple[Manifest, ...]:
+    """Return the objects that a variant installs, and its hooks."""
+    done = helm({**VALUES, **VARIANTS[variant]})
+    assert done.returncode == 0, done.stderr
+    return tuple(its for its in yaml.safe_load_all(done.stdout) if its)
+
+
+@pytest.fixture
+def overlay(variant: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let the tests of overlays ask the chart."""
+    for module in (manifests, test_policies):
+        monkeypatch.setattr(module, "rendered", chart_objects)
+    return variant
+
+
+def by_key(found: tuple[Manifest, ...]) -> dict[tuple[str, str], Manifest]:
+    return {(its["kind"], its["metadata"]["name"]): its for its in found}
+
+
+@each_variant
+@pytest.mark.parametrize(
+    "check",
+    [
+        test_policies.test_no_pod_gets_a_token_or_the_account_of_others,
+        test_policies.test_every_pod_is_restricted,
+        test_policies.test_every_container_says_what_it_needs_and_where_it_ends,
+        test_policies.test_selectors_mean_the_pods_of_their_own_template,
+        test_policies.test_secrets_are_files_and_never_in_the_environment,
+        test_policies.test_config_maps_that_pods_mount_are_rendered,
+    ],
+)
+def test_what_is_asked_of_overlays_holds_for_the_chart(
+    check: Callable[[str], None], overlay: str
+) -> None:
+    check(overlay)
+
+
+@each_variant
+def test_everything_of_ours_has_one_image(overlay: str) -> None:
+    ours = [its for its in manifests.workloads(overlay) if its.is_ours]
+    images = {container["image"] for its in ours for container in its.containers}
+    assert images == {f"registry.example.com/chatlane@{DIGEST}"}
+
+
+@each_variant
+def test_every_variable_of_the_chart_is_a_setting(overlay: str, tmp_path: Path) -> None:
+    test_policies.test_every_variable_and_secret_of_ours_is_a_setting(overlay, tmp_path)
+
+
+def as_overlay(text: str) -> str:
+    """Return the text of an object with the image and ConfigMap of the overlay."""
+    (name,) = [
+        its for kind, its in by_key(chart_objects("keda")) if its.startswith("chatlane-conf")
+    ]
+    (ours,) = [
+        its
+        for its in objects("production", "ConfigMap")
+        if its.startswith("chatlane-configuration")
+    ]
+    return text.replace(name, ours).replace(f"chatlane@{DIGEST}", f"chatlane@sha256:{'0' * 64}")
+
+
+def specs(found: tuple[Manifest, ...]) -> dict[tuple[str, str], str]:
+    return {
+        key: json.dumps(its["spec"], sort_keys=True)
+        for key, its in by_key(found).items()
+        if "spec" in its
+    }
+
+
+def test_the_chart_installs_what_the_overlay_applies() -> None:
+    """Except that it has no Postgres, more clients, and larger routers."""
+    chart = {key: as_overlay(text) for key, text in specs(chart_objects("keda")).items()}
+    overlay = specs(rendered("production"))
+    missing = {key for key in overlay if key not in chart}
+    assert {name for _, name in missing} == {"chatlane-postgres", "cloudnative-pg"}
+    more = {name for _, name in chart.keys() - overlay.keys()}
+    assert more == {"chatlane-smoke-test", "echo-worker", "telegram-assistant"}
+    different = {key for key in chart.keys() & overlay.keys() if chart[key] != overlay[key]}
+    assert different == {
+        ("Deployment", "chatlane-router"),
+        ("ScaledObject", "chatlane-router"),
+        ("NetworkPolicy", "nats"),
+    }
+
+
+@each_variant
+def test_hooks_bring_tables_and_streams_before_anything_else(variant: str) -> None:
+    hooks = {
+        its["metadata"]["name"]: its["metadata"]["annotations"]
+        for its in chart_objects(variant)
+        if "helm.sh/hook" in its["metadata"].get("annotations", {})
+    }
+    before = {
+        name: int(its["helm.sh/hook-weight"])
+        for name, its in hooks.items()
+        if its["helm.sh/hook"] == "pre-install,pre-upgrade"
+    }
+    (configuration,) = [name for name in before if name.startswith("chatlane-configuration-")]
+    # A Job needs its account and chatlane.toml.
+    assert before == {
+        configuration: -10,
+        "chatlane-admin": -10,
+        "chatlane-migrate": 0,
+        "chatlane-provision": 10,
+    }
+    assert {its["helm.sh/hook-delete-policy"] for its in hooks.values()} == {"before-hook-creation"}
+    assert hooks.keys() - before.keys() == {"chatlane-smoke-test"}
+    assert hooks["chatlane-smoke-test"]["helm.sh/hook"] == "test"
+
+
+@each_variant
+def test_there_is_one_way_to_scale_and_routers_are_as_many_as_the_size_says(variant: str) -> None:
+    found = by_key(chart_objects(variant))
+    router = found["Deployment", "chatlane-router"]["spec"]
+    scalers = [key for key in found if key[0] in {"HorizontalPodAutoscaler", "ScaledObject"}]
+    least, scaled = {
+        "none": (router.get("replicas"), []),
+        "hpa": (3, [("HorizontalPodAutoscaler", "chatlane-router")]),
+        "keda": (4, [("ScaledObject", "chatlane-router"), ("ScaledObject", "echo-worker")]),
+    }[variant]
+    assert sorted(scalers) == scaled
+    assert ("replicas" in router) is (variant == "none")
+    if variant == "none":
+        assert least == 2
+    if variant == "hpa":
+        assert found[scaled[0]]["spec"]["minReplicas"] == least
+    if variant == "keda":
+        assert found[scaled[0]]["spec"]["minReplicaCount"] == least
+
+
+def test_an_adapter_is_one_process_that_ends_before_the_next_begins() -> None:
+    its = by_key(chart_objects("keda"))["Deployment", "telegram-assistant"]["spec"]
+    assert (its["replicas"], its["strategy"]) == (1, {"type": "Recreate"})
+    env = {one["name"]: one["value"] for one in its["template"]["spec"]["containers"][0]["env"]}
+    assert env == {
+        "NATS_URL": "tls://nats.chatlane.svc:4222",
+        "PLATFORM": "telegram",
+        "ACCOUNT": "assistant",
+        "PRINCIPAL": "telegram-assistant",
+        "NKEY_SEED_FILE": "/run/secrets/chatlane/nats.nk",
+        "TLS_CA_FILE": "/run/secrets/chatlane/nats-ca.crt",
+    }
+
+
+def test_clients_reach_nats_and_postgres_may_be_elsewhere() -> None:
+    keda, hpa = by_key(chart_objects("keda")), by_key(chart_objects("hpa"))
+    client = {"podSelector": {"matchLabels": {"chatlane/client": "nats"}}}
+    assert client in keda["NetworkPolicy", "nats"]["spec"]["ingress"][0]["from"]
+    for name in ("echo-worker", "telegram-assistant"):
+        labels = keda["Deployment", name]["spec"]["template"]["metadata"]["labels"]
+        assert labels["chatlane/client"] == "nats"
+        assert keda["NetworkPolicy", name]["spec"]["egress"][0]["ports"][0]["port"] == 4222
+    assert ("NetworkPolicy", "postgres") not in hpa
+    rules = hpa["NetworkPolicy", "router"]["spec"]["egress"]
+    (outside,) = [rule for rule in rules if rule["ports"][0]["port"] == 5432]
+    assert outside["to"] == [{"ipBlock": {"cidr": "10.2.0.0/24"}}]
+
+
+@each_variant
+def test_custom_resources_and_their_queries_are_what_operators_read(variant: str) -> None:
+    for its in chart_objects(variant):
+        if is_custom(its):
+            validate(its)
+        for trigger in its.get("spec", {}).get("triggers", ()):
+            if trigger["type"] == "prometheus":
+                check_asks_for_what_is_shown(trigger["metadata"]["query"])
+
+
+@pytest.mark.timeout(100)
+def test_kubernetes_takes_every_object_of_the_chart(tmp_path: Path) -> None:
+    known = [its for name in VARIANTS for its in chart_objects(name) if not is_custom(its)]
+    path = tmp_path / "chart.yaml"
+    path.write_text(yaml.safe_dump_all(known))
+    done = subprocess.run(  # noqa: S603 # the tool we were given
+        [tool("kubernetes-validate"), "--strict", "--kubernetes-version", "1.36", path],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count(" passed for resource ") == len(known)
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"autoscaling": "both"}, "autoscaling"),
+        ({"configuration": ""}, "configuration"),
+        ({"image": {"repository": "x", "digest": "sha256:1"}}, "digest"),
+        ({"routers": 3}, "routers"),
+        ({"adapters": [{**ADAPTER, "replicas": 2}]}, "replicas"),
+    ],
+)
+def test_other_values_are_refused(values: Mapping[str, Any], complaint: str) -> None:
+    done = helm({**VALUES, **values})
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+def test_the_version_of_the_chart_is_that_of_chatlane() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert 'version = "' + chart["version"] + '"' in (ROOT / "service/pyproject.toml").read_text()
+    assert chart["appVersion"] == chart["version"]
+
+
+def test_the_chart_reads_the_manifests_of_the_overlays() -> None:
+    """A copy could differ; `helm package` puts the files themselves into the archive."""
+    links = {path.name: path.resolve() for path in (CHART / "files").iterdir()}
+    assert links == {
+        **{
+            name: ROOT / "deploy/kubernetes" / name for name in ("agent-team", "base", "components")
+        },
+        "observability": ROOT / "deploy/observability",
+    }
