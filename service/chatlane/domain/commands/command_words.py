@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -52,8 +53,9 @@ _CALL: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,31})(?:@([^\s@/]{1,64}))?(?=
 # The line ends of `str.splitlines`.
 _LINE_END: Final = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _BOT_ENDING: Final = "bot"
-_SLASH: Final = "/"
-_WIDE_SLASH: Final = "\N{FULLWIDTH SOLIDUS}"
+_WORD: Final = re.compile(r"\S+")
+# The wide form of each visible character of ASCII.
+_WIDE: Final = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +157,18 @@ def _find_call(
 def _as_seen(text: str, prefix: str) -> str:
     """Return a text with the first line as people see it, if that may be a command.
 
-    Keyboards and copied text add invisible characters, and some keyboards write a wide slash.
+    Keyboards and copied text add invisible characters, and some keyboards write wide characters.
     """
     end = _LINE_END.search(text)
     line = text if end is None else text[: end.start()]
-    if prefix not in line and (prefix != _SLASH or _WIDE_SLASH not in line):
+    if prefix not in line and prefix.translate(_WIDE) not in line:
         return text
     seen = visible(line)
-    if prefix == _SLASH and seen.startswith(_WIDE_SLASH):
-        seen = _SLASH + seen.removeprefix(_WIDE_SLASH)
+    for word in _WORD.finditer(seen):
+        narrow = unicodedata.normalize("NFKC", word[0])
+        if narrow.startswith(prefix):
+            seen = seen[: word.start()] + narrow + seen[word.end() :]
+            break
     return seen + text[len(line) :]
 
 

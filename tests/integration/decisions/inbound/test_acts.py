@@ -50,7 +50,11 @@ def shared() -> Catalog:
 
 @pytest.mark.parametrize(
     "parts",
-    [[{"text": ""}], [{"text": " \n\t"}], [{"text": "\u200b\u2060"}], [{}], [], [{}, {"text": ""}]],
+    [
+        *([{"text": ""}], [{"text": " \n\t"}], [{"text": "\u200b\u2060"}], [{}], []),
+        *([{}, {"text": ""}], [{"text": "\u3164"}], [{"text": "\u180e\ufe0f"}]),
+        *([{"text": "\u2800"}, {"text": "\U000e0041"}], [{"text": "\u00a0\u202f"}]),
+    ],
 )
 async def test_c74_an_answer_that_says_nothing_is_no_reply(
     kernel: Kernel, parts: list[Fields]
@@ -88,6 +92,8 @@ async def test_c74_an_empty_stream_answer_is_none(kernel_with: KernelWith, text:
 
 # C75: messages without words.
 
+UNSEEN = ["\u200b\u2060\ufeff", "\U000e0041\U000e007f", "\u202e\u202c", "\u115f", "\u00ad\u034f"]
+
 
 @pytest.mark.parametrize(
     ("fields", "prompt"),
@@ -97,6 +103,15 @@ async def test_c74_an_empty_stream_answer_is_none(kernel_with: KernelWith, text:
         ({"sticker": {"emoji": "👍"}}, "[sticker 👍]"),
         ({"contacts": [{"name": "Eve", "phone": "+1555"}]}, '[contact "Eve" "+1555"]'),
         ({"poll": {"question": "Tea?", "options": ["yes"]}}, '[poll "Tea?" "yes"]'),
+        ({"poll": {"question": "Q"}}, '[poll "Q"]'),
+        ({"location": {"latitude": 0, "longitude": 0}}, "[location 0, 0]"),
+        ({"sticker": {}}, "[sticker]"),
+        ({"contacts": [{"name": "Eve"}, {"phone": "+1"}]}, '[contact "Eve"; contact "+1"]'),
+        ({"attachments": [{"media_type": "audio/ogg", "kind": "voice"}]}, "[voice message]"),
+        (
+            {"attachments": [{"media_type": "a/b", "name": "a\nb] [x.pdf", "key": "k"}]},
+            '[file "a\\nb) (x.pdf"]',
+        ),
     ],
 )
 async def test_c75_what_is_shown_without_words_starts_a_described_turn(
@@ -107,7 +122,7 @@ async def test_c75_what_is_shown_without_words_starts_a_described_turn(
     assert (await prompts(kernel, placed.session))[0] == prompt
 
 
-@pytest.mark.parametrize("text", [None, "", " \n", "\u200b\u2060\ufeff", "\u2800\u3164"])
+@pytest.mark.parametrize("text", [None, "", " \n", "\u2800\u3164", *UNSEEN])
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_c75_an_event_that_says_nothing_starts_nothing(
     kernel: Kernel, text: str | None, *, is_first: bool
@@ -214,7 +229,7 @@ async def test_c77_a_stream_worker_gets_a_press_as_a_message(kernel_with: Kernel
 # C87: updates without content.
 
 
-@pytest.mark.parametrize("text", [None, "", "\u200b"])
+@pytest.mark.parametrize("text", [None, "", "\u200b", *UNSEEN])
 @pytest.mark.parametrize("is_claimed", [True, False])
 async def test_c87_an_edit_that_says_nothing_changes_nothing(
     kernel: Kernel, text: str | None, *, is_claimed: bool

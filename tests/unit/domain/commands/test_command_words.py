@@ -248,6 +248,11 @@ def test_groups_have_a_list_of_their_own() -> None:
         "/\u200b{}",
         "\u2066/{}\u2069",
         "@our_bot \u2060/{}",
+        "@our_bot \uff0f{}",
+        "/{}\u00a0\u061c",
+        "\uff0f{}\u3000",
+        "\U000e0041/{}\U000e007f",
+        "/{}@our_bot\ufe0f",
     ],
 )
 def test_c80_a_command_is_what_the_eye_sees(name: CommandName, form: str) -> None:
@@ -255,6 +260,24 @@ def test_c80_a_command_is_what_the_eye_sees(name: CommandName, form: str) -> Non
     assert parse_command(form.format(name), RULES, OURS, mention) == Command(name)
     split = form.format(f"{name[:2]}\u200b{name[2:]}")
     assert parse_command(split, RULES, OURS, mention) == Command(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix", "command"),
+    [
+        ("\uff0f\uff53\uff54\uff4f\uff50", "/", Command(CommandName.STOP)),
+        (
+            "\uff0f\uff2e\uff25\uff37\u3000\uff21\uff22",
+            "/",
+            Command(CommandName.NEW, "\uff21\uff22"),
+        ),
+        ("/\uff4e\uff45\uff57\uff20our_bot", "/", Command(CommandName.NEW)),
+        ("\uff01stop", "!", Command(CommandName.STOP)),
+        ("/\u200b\U0001d42c\U0001d42d\U0001d428\U0001d429", "/", Command(CommandName.STOP)),
+    ],
+)
+def test_c80_a_command_of_a_wide_keyboard_is_one(text: str, prefix: str, command: Command) -> None:
+    assert parse_command(text, CommandRules(prefix=prefix), OURS) == command
 
 
 @pytest.mark.parametrize(
