@@ -6,6 +6,7 @@ under test.
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from chatlane_devkit.judge.history import DeadLetter, LogEntry, ReceiptEntry, Ro
 _PATIENCE: Final = timedelta(seconds=30)
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
 _AT_ONCE: Final = 50
+_HASH: Final = re.compile(":[0-9a-f]{16}$")
 _AWAY: Final = (
     OSError,
     asyncpg.InterfaceError,
@@ -225,7 +227,11 @@ def _log_entry(message: RawStreamMsg) -> LogEntry:
 
 
 def _nats_id(message: RawStreamMsg) -> str:
-    return str((message.headers or {}).get("Nats-Msg-Id", ""))
+    """Return the id by which the feed knows a message of the log.
+
+    `AdapterClient` adds a hash of the content to the envelope id.
+    """
+    return _HASH.sub("", str((message.headers or {}).get("Nats-Msg-Id", "")))
 
 
 def chat_of(subject: str) -> str:
