@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from uuid import UUID
 
 from chatlane_client.control import Signals
@@ -191,7 +192,11 @@ class Reply:
         parts: Messages to the chat, in order.
         transcript: Rows to add, with tool calls and their results; without
             any, every part becomes a row of the assistant.
-        usage: Named counts, such as tokens.
+        usage: Named counts, such as tokens; the session has their sums.
+        costs: Named amounts with fractions, such as `{"cost_usd": Decimal("0.0042")}`; the
+            session has their exact sums.
+        gauges: Named values of which the session has the latest, such as `context_tokens`,
+            `context_limit` and `last_prompt_tokens`.
         carry_over: Note for the next session, at most 8,000 characters; `""` removes the
             earlier note.
     """
@@ -199,6 +204,8 @@ class Reply:
     parts: Sequence[str | Part]
     transcript: Sequence[TranscriptRow] = ()
     usage: Mapping[str, int] = field(default_factory=dict)
+    costs: Mapping[str, Decimal] = field(default_factory=dict)
+    gauges: Mapping[str, int] = field(default_factory=dict)
     carry_over: str | None = None
 
 
@@ -208,6 +215,8 @@ class NoReply:
 
     transcript: Sequence[TranscriptRow] = ()
     usage: Mapping[str, int] = field(default_factory=dict)
+    costs: Mapping[str, Decimal] = field(default_factory=dict)
+    gauges: Mapping[str, int] = field(default_factory=dict)
     carry_over: str | None = None
 
 

@@ -450,6 +450,8 @@ def _success(grant: Grant, answer: Reply | NoReply) -> ResultMessage:
         parts=tuple(Part(text=part) if isinstance(part, str) else part for part in parts),
         transcript=tuple(answer.transcript),
         usage=dict(answer.usage),
+        costs=dict(answer.costs),
+        gauges=dict(answer.gauges),
         carry_over=answer.carry_over,
     )
 

@@ -5,7 +5,9 @@ surrogate or an id that is not text.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from math import isfinite
 from typing import Annotated, Final, TypeAlias
 
@@ -15,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     JsonValue,
+    PlainSerializer,
     SkipValidation,
     StringConstraints,
     ValidationInfo,
@@ -27,6 +30,7 @@ MAX_JSON_DEPTH: Final = 32
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 MAX_COUNTERS: Final = 64
+MAX_AMOUNT: Final = Decimal(10**12)
 MAX_TOOL_CALLS: Final = 256
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
@@ -37,6 +41,8 @@ JsonObject: TypeAlias = dict[str, SkipValidation[JsonValue]]
 _ID_INTEGERS: Final = range(1 - 10 ** (MAX_ID_BYTES - 1), 10**MAX_ID_BYTES)
 
 _TRACES: Final = (rb"\u0000", b"NaN", b"Infinity")
+# Smaller fractions of an amount are noise of floating point numbers.
+_AMOUNT_UNIT: Final = Decimal("1e-12")
 _COUNTER_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -158,6 +164,45 @@ def _counters(value: object) -> dict[str, int]:
     return value
 
 
+def amount_text(amount: Decimal) -> str:
+    """Return an amount as a decimal number without an exponent and without trailing zeros."""
+    text = f"{amount:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _amounts(value: object) -> dict[str, Decimal]:
+    """Return validated amounts by name; a number of JSON counts as it is written there.
+
+    A separate check, so that no error shows a key that came from untrusted input.
+    """
+    if not isinstance(value, dict) or len(value) > MAX_COUNTERS:
+        raise PydanticCustomError("amounts", "value is not a small object of amounts")
+    return {_amount_name(name): _amount(amount) for name, amount in value.items()}
+
+
+def _amount_name(name: object) -> str:
+    if not isinstance(name, str) or _COUNTER_NAME.fullmatch(name) is None:
+        raise PydanticCustomError("amount_name", "name of an amount is not a plain word")
+    return name
+
+
+def _amount(value: object) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        raise PydanticCustomError("amount_value", "amount is not a number")
+    try:
+        # `str` gives the shortest decimal that the float stands for.
+        amount = Decimal(str(value))
+        if not 0 <= amount <= MAX_AMOUNT:
+            raise PydanticCustomError("amount_value", "amount is not between 0 and 10^12")
+        return amount.quantize(_AMOUNT_UNIT).normalize()
+    except (InvalidOperation, ValueError) as exc:
+        raise PydanticCustomError("amount_value", "amount is not a number") from exc
+
+
+def _amount_texts(amounts: Mapping[str, Decimal]) -> dict[str, str]:
+    return {name: amount_text(amount) for name, amount in amounts.items()}
+
+
 PlatformId = Annotated[
     str,
     BeforeValidator(_id_text),
@@ -198,3 +243,17 @@ ToolCalls = Annotated[
 
 Counters = Annotated[dict[str, int], BeforeValidator(_counters)]
 """Named counters, such as the tokens a model used."""
+
+Amounts = Annotated[
+    dict[str, Decimal],
+    BeforeValidator(_amounts),
+    PlainSerializer(_amount_texts, return_type=dict[str, str]),
+    WithJsonSchema(
+        {"type": "object", "additionalProperties": {"type": ["string", "number"]}},
+        mode="validation",
+    ),
+    WithJsonSchema(
+        {"type": "object", "additionalProperties": {"type": "string"}}, mode="serialization"
+    ),
+]
+"""Named amounts with fractions, such as `cost_usd`: decimals in text, cut to 12 places."""

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.fields import (
+    Amounts,
     Counters,
     EnvelopeId,
     Flag,
@@ -110,6 +111,8 @@ class TurnEnded(TurnEvent):
         default=None, description="What the chat was told about the failure, for people."
     )
     usage: Counters = Field(default={}, description="Counts that its result reported.")
+    costs: Amounts = Field(default={}, description="Amounts that its result reported.")
+    gauges: Counters = Field(default={}, description="Gauges that its result reported.")
     outbound_ids: tuple[EnvelopeId, ...] = Field(
         default=(), description="Ids of the outbound messages with the answer or the notice."
     )

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from chatlane_schemas.content.buttons import Buttons, TextFormat
 from chatlane_schemas.envelope import Envelope, Record
 from chatlane_schemas.fields import (
+    Amounts,
     Counters,
     EnvelopeId,
     Flag,
@@ -132,6 +133,15 @@ class ResultMessage(Envelope):
         )
     )
     usage: Counters = Field(default={}, description="Named counts, such as tokens.")
+    costs: Amounts = Field(
+        default={},
+        description="Named amounts with fractions, such as `cost_usd`; decimals in text.",
+    )
+    gauges: Counters = Field(
+        default={},
+        description="Named values that replace the ones before, such as `context_tokens`, "
+        "`context_limit` and `last_prompt_tokens`.",
+    )
     carry_over: Note | None = Field(
         default=None,
         description="Note for the next session; replaces the previous note.",

@@ -498,6 +498,8 @@ TABLES: Final[Mapping[str, Table]] = {
             "held_until",
             "answers",
             "usage",
+            "costs",
+            "gauges",
             "reset_had_activity",
             "told_in",
             "check_at",

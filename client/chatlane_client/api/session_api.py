@@ -76,9 +76,14 @@ class SessionApi(Api):
         InvalidAnswerError: The answer does not follow the contract.
     """
 
-    async def get(self, session_id: UUID) -> SessionView:
-        """Return a session."""
-        request = SessionGet(**self._stamp(), session_id=session_id)
+    async def get(self, session_id: UUID, *, whole_chain: bool = False) -> SessionView:
+        """Return a session.
+
+        Args:
+            session_id: Session to read.
+            whole_chain: Whether `chain` of the session gets the sums over its conversation.
+        """
+        request = SessionGet(**self._stamp(), session_id=session_id, whole_chain=whole_chain)
         return await self._ask_session("get", request)
 
     async def deliveries(

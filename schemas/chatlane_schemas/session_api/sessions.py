@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from chatlane_schemas.envelope import Record, ServiceEnvelope
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.fields import (
+    Amounts,
     BigNumber,
     Counters,
     Flag,
@@ -61,6 +62,10 @@ class SessionGet(PersonRequest):
     """Gets a session by its id."""
 
     session_id: UUID = Field(description="Id of the session.")
+    whole_chain: Flag = Field(
+        default=False,
+        description="Whether to return the sums over its conversation, in `chain` of the session.",
+    )
 
 
 class SessionPeek(PersonRequest):
@@ -129,6 +134,16 @@ class SessionList(SessionFilter):
     )
 
 
+class SessionChain(Record):
+    """A conversation that compactions continued in child sessions, from its root to its tip."""
+
+    root_id: UUID = Field(description="Session in which it began.")
+    tip_id: UUID = Field(description="Session in which it goes on.")
+    sessions: BigNumber = Field(description="Number of its sessions.")
+    usage: Counters = Field(default={}, description="Sums of counts over all of them.")
+    costs: Amounts = Field(default={}, description="Sums of amounts over all of them.")
+
+
 class SessionView(Record):
     """A session as API clients see it."""
 
@@ -178,6 +193,17 @@ class SessionView(Record):
     )
     usage: Counters = Field(
         default={}, description="Sums of counts from results, such as tokens; by name."
+    )
+    costs: Amounts = Field(
+        default={}, description="Exact sums of amounts from results, such as `cost_usd`; by name."
+    )
+    gauges: Counters = Field(
+        default={},
+        description="Latest values from results, such as `context_tokens` and `context_limit`.",
+    )
+    chain: SessionChain | None = Field(
+        default=None,
+        description="Sums over its conversation, if `SessionGet` asks for the `whole_chain`.",
     )
     note: Note | None = Field(default=None, description="Note for the next session.")
     version: SessionVersion | None = Field(

@@ -50,7 +50,9 @@ class SessionQueries:
         }
 
     async def _get(self, request: SessionGet) -> SessionReply:
-        session = await self._reads.find(request.session_id, request.acting_for)
+        session = await self._reads.find(
+            request.session_id, request.acting_for, with_chain=request.whole_chain
+        )
         error = None if session else no_session()
         return SessionReply(id=new_envelope_id(), at=_now(), session=session, error=error)
 

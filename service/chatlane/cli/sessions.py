@@ -456,5 +456,7 @@ def _print_session(view: SessionView) -> None:
         "model": view.model_override.model if view.model_override else view.model,
         "directory": view.cwd,
         "usage": ", ".join(f"{name} {count:,}" for name, count in sorted(view.usage.items())),
+        "costs": ", ".join(f"{name} {amount:f}" for name, amount in sorted(view.costs.items())),
+        "gauges": ", ".join(f"{name} {value:,}" for name, value in sorted(view.gauges.items())),
     }
     open_console().print(fact_table(facts))

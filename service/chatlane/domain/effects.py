@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pydantic_core import to_json
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import Trace
     from chatlane.domain.states import Session, Turn
     from chatlane.domain.turns.questions import Answer
+    from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.session_api.transcripts import Unanswered
 
 
@@ -254,6 +256,15 @@ class TitleRow(NamedTuple):
 
 
 @dataclass(slots=True)
+class Used:
+    """What results report that they used: counts and amounts to add, gauges to replace."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    costs: dict[str, Decimal] = field(default_factory=dict)
+    gauges: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Effects:
     """Everything one transaction writes besides the sessions and lanes it loaded.
 
@@ -293,7 +304,7 @@ class Effects:
     rests: list[DebounceRow] = field(default_factory=list)
     next_due: timedelta | None = None
     controls: list[Control] = field(default_factory=list)
-    used: dict[UUID, Counter[str]] = field(default_factory=dict)
+    used: dict[UUID, Used] = field(default_factory=dict)
     waiting_changes: list[WaitingChange] = field(default_factory=list)
     deleted_waiting: list[tuple[UUID, int]] = field(default_factory=list)
     routed_changes: list[RoutedChange] = field(default_factory=list)
@@ -332,10 +343,15 @@ class Effects:
             for place in range(begin, len(self.publications)):
                 self.publications[place] = self.publications[place]._replace(trace=trace)
 
-    def use(self, session_id: UUID, usage: Mapping[str, int]) -> None:
-        """Add the usage that a result reports to the sums of its session."""
-        if usage:
-            self.used.setdefault(session_id, Counter()).update(usage)
+    def use(self, session_id: UUID, result: ResultMessage) -> None:
+        """Add what a result reports as used to the sums of its session."""
+        if not (result.usage or result.costs or result.gauges):
+            return
+        used = self.used.setdefault(session_id, Used())
+        used.counts.update(result.usage)
+        for name, amount in result.costs.items():
+            used.costs[name] = used.costs.get(name, Decimal(0)) + amount
+        used.gauges |= result.gauges
 
     def count(self, what: Count, number: int = 1) -> None:
         """Add to a count; the metrics get it after the commit."""

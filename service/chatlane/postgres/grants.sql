@@ -173,7 +173,7 @@ GRANT SELECT (session_id, seq, removal, removed_seq) ON search_progress TO "chat
 GRANT SELECT (session_id, removal, seq, id) ON searchable TO "chatlane_reader";
 GRANT SELECT (day, session_id, arrival) ON seen TO "chatlane_reader";
 GRANT SELECT (session_id, held_until) ON session_holds TO "chatlane_reader";
-GRANT SELECT (id, agent, platform, parent_id, link_kind, started_at, start_reason, ended_at, end_reason, last_activity_at, served_boundary, active_turn, next_seq, next_arrival, next_out_seq, user_messages, revision, seq_gaps, origin, archived_at, suspended_at, resume_marked_at, resume_reason, held_until, answers, usage, reset_had_activity, told_in, check_at, ending_at, interruptions, staff_until, active_hour) ON sessions TO "chatlane_reader";
+GRANT SELECT (id, agent, platform, parent_id, link_kind, started_at, start_reason, ended_at, end_reason, last_activity_at, served_boundary, active_turn, next_seq, next_arrival, next_out_seq, user_messages, revision, seq_gaps, origin, archived_at, suspended_at, resume_marked_at, resume_reason, held_until, answers, usage, costs, gauges, reset_had_activity, told_in, check_at, ending_at, interruptions, staff_until, active_hour) ON sessions TO "chatlane_reader";
 GRANT SELECT (shown_at, session_ids) ON shown_lists TO "chatlane_reader";
 GRANT SELECT ON stream_marks TO "chatlane_reader";
 GRANT SELECT (id, session_id, agent, state, attempt, dispatch, due_at, worker, created_at, claimed_at, ended_at, outcome, cancel, rest, interruptions, interrupted_at, waits_since, wait_told) ON turns TO "chatlane_reader";

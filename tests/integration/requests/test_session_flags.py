@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from uuid import UUID
 
 import pytest
@@ -342,6 +343,51 @@ async def test_what_results_report_is_summed_by_name(kernel: Kernel) -> None:
     assert shown is not None
     assert shown.usage == {"input_tokens": 15, "cost_micro_usd": 7, "output_tokens": 3}
     assert shown.answer_count == 2
+
+
+async def test_amounts_are_summed_exactly_and_gauges_replaced(kernel: Kernel) -> None:
+    session = await placed(kernel, "1")
+    claimed = await kernel.claim_live(session)
+    failed = kernel.turn_result(
+        claimed,
+        outcome="failed",
+        retry=True,
+        costs={"cost_usd": 0.1, "cost_eur": "0.0000001"},
+        gauges={"context_tokens": 900, "context_limit": 1000},
+    )
+    await kernel.decide([failed, failed])
+    again = await kernel.claim(claimed.turn_id)
+    late = kernel.turn_result(claimed, costs={"cost_usd": 5}, gauges={"context_tokens": 1})
+    result = kernel.turn_result(again, costs={"cost_usd": 0.2}, gauges={"context_tokens": 300})
+    await kernel.decide([late, result, result])
+    await placed(kernel, "2")
+    await kernel.answer(await kernel.claim_live(session), costs={"cost_usd": "0.000000000001"})
+
+    shown = await SessionReads(kernel.store).find(session)
+
+    assert shown is not None
+    # Not 0.30000000000000004, which is the sum of floating point numbers.
+    assert shown.costs == {
+        "cost_usd": Decimal("0.300000000001"),
+        "cost_eur": Decimal("0.0000001"),
+    }
+    assert shown.gauges == {"context_tokens": 300, "context_limit": 1000}
+
+
+async def test_few_names_of_amounts_and_gauges_are_kept(kernel: Kernel) -> None:
+    session = await placed(kernel, "1")
+    many = {f"a{number}": number for number in range(64)}
+    await kernel.answer(await kernel.claim_live(session), costs=many, gauges=many)
+    await placed(kernel, "2")
+    more = {"0": 7, "a1": 10**12}
+    await kernel.answer(await kernel.claim_live(session), costs=more, gauges=more)
+
+    shown = await SessionReads(kernel.store).find(session)
+
+    assert shown is not None
+    for values in (shown.costs, shown.gauges):
+        assert len(values) == 64
+        assert (values["a1"], "0" in values) == (10**12, False)
 
 
 async def test_sums_stay_whole_numbers_of_few_names(kernel: Kernel) -> None:

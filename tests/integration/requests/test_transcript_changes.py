@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,8 +11,9 @@ import pytest
 from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.domain.catalog import Agent
 from chatlane.observability.metrics import Metrics
+from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
-from chatlane_schemas.session_api.sessions import ApiErrorCode
+from chatlane_schemas.session_api.sessions import ApiErrorCode, SessionChain
 from chatlane_schemas.session_api.transcripts import TranscriptChanged
 from tests.support.worlds.kernel import (
     DAY,
@@ -273,6 +275,42 @@ async def test_a_conversation_goes_on_behind_its_summary(kernel: Kernel, caller:
         for one in await kernel.published("EVENTS", f"{SESSION_EVENTS}%")
     ]
     assert told == [(str(parent), None), (str(parent), "compression"), (str(child), None)]
+
+
+async def test_a_chain_is_summed_from_its_root_to_its_tip(kernel: Kernel, caller: Caller) -> None:
+    async def said(mid: str, **used: Any) -> UUID:  # noqa: ANN401 - any field of a result
+        session = (await kernel.say(event(**ANN, mid=mid, text=mid))).session
+        await kernel.answer(await kernel.claim_live(session), f"re {mid}", **used)
+        return session
+
+    async def continued(parent: UUID) -> UUID:
+        version = await caller.done("append", parent, rows=[{"role": "system", "content": "x"}])
+        compact = {"rows": SUMMARY, "through_seq": 2, "expected_version": version.version}
+        reply = await caller.done("compact", parent, in_child=True, **compact)
+        assert reply.session_id is not None
+        return reply.session_id
+
+    root = await said("1", usage={"in": 10}, costs={"usd": 0.1}, gauges={"context_tokens": 9})
+    middle = await continued(root)
+    assert await said("2", usage={"in": 5, "out": 1}) == middle
+    tip = await continued(middle)
+    assert await said("3", costs={"usd": 0.2}) == tip
+    reads = SessionReads(kernel.store)
+
+    views = [await reads.find(session, with_chain=True) for session in (root, middle, tip)]
+    alone = await reads.find(tip)
+
+    assert alone is not None
+    assert (alone.chain, alone.costs, alone.gauges) == (None, {"usd": Decimal("0.2")}, {})
+    for view in views:
+        assert view is not None
+        assert view.chain == SessionChain(
+            root_id=root,
+            tip_id=tip,
+            sessions=3,
+            usage={"in": 15, "out": 1},
+            costs={"usd": Decimal("0.3")},
+        )
 
 
 async def test_what_holds_of_a_session_holds_behind_its_summary(

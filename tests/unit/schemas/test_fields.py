@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from uuid import uuid4
 
 import pytest
@@ -11,6 +12,7 @@ from chatlane_schemas import Attachment, Chat, Part, ResultMessage, Sender, Tran
 from chatlane_schemas.envelope import Envelope, Record, new_envelope_id
 from chatlane_schemas.fields import (
     MAX_ID_BYTES,
+    Amounts,
     Counters,
     Instant,
     Name,
@@ -43,6 +45,10 @@ class Texts(Record):
 
 class Counts(Record):
     usage: Counters
+
+
+class Costs(Record):
+    costs: Amounts
 
 
 class Calls(Record):
@@ -229,6 +235,52 @@ def test_usage_is_named_counts() -> None:
 )
 def test_other_usage_is_refused(usage: object) -> None:
     assert len(errors_of(Counts, usage=usage)) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "amount"),
+    [
+        ('"0.1"', "0.1"),
+        ("0.1", "0.1"),
+        ("0.30000000000000004", "0.3"),
+        ("1e-7", "0.0000001"),
+        ('"1E-7"', "0.0000001"),
+        ("7", "7"),
+        ("100", "100"),
+        ("1000000000000", "1000000000000"),
+        ("0", "0"),
+        ('"1e-13"', "0"),
+    ],
+)
+def test_amounts_are_decimals(written: str, amount: str) -> None:
+    costs = Costs.model_validate_json(f'{{"costs": {{"usd": {written}}}}}')
+    assert costs.costs == {"usd": Decimal(amount)}
+    assert json.loads(costs.model_dump_json()) == {"costs": {"usd": amount}}
+    assert Costs.model_validate_json(costs.model_dump_json()) == costs
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        [],
+        {"a": -1},
+        {"a": "-0.1"},
+        {"a": True},
+        {"a": "x"},
+        {"a": "NaN"},
+        {"a": float("nan")},
+        {"a": "Infinity"},
+        {"a": "1e13"},
+        {"a": "9" * 5000},
+        {"a": None},
+        {"a": {}},
+        {"a b": 1},
+        {"": 1},
+        {f"n{i}": 1 for i in range(65)},
+    ],
+)
+def test_other_amounts_are_refused(costs: object) -> None:
+    assert len(errors_of(Costs, costs=costs)) == 1
 
 
 def test_flags_and_numbers_are_not_guessed() -> None:

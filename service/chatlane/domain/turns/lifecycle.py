@@ -47,7 +47,6 @@ from chatlane_schemas.topology.subjects import turn as turn_subject
 from chatlane_schemas.turns import CancelReason, TurnControl
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
@@ -294,7 +293,7 @@ def _end(
     if turn.cancel is not None or result.outcome is not Outcome.FAILED:
         _finish(arrived, session, turn, has_waiting=has_waiting, effects=effects)
         return
-    effects.use(session.id, result.usage)
+    effects.use(session.id, result)
     turn.result_id = result.id
     if _is_handed_back(result, agent):
         _hand_back(
@@ -311,7 +310,7 @@ def _end(
     else:
         _note_steps(arrived, session, turn, effects)
         text = notices.text(NoticeId.TURN_FAILED)
-        failed = TurnFailed(TurnFailure.ERROR, result.error or "failed", text, result.usage)
+        failed = TurnFailed(TurnFailure.ERROR, result.error or "failed", text, result)
         fail_turn(turn, session, failed, has_waiting=has_waiting, effects=effects)
 
 
@@ -465,7 +464,7 @@ def _finish(
     turn.outcome = outcome
     turn.error = result.error or turn.error
     effects.changed_turns.append(turn)
-    effects.use(session.id, result.usage)
+    effects.use(session.id, result)
     leave_note(session, result.carry_over)
     if turn.cancel is None:
         count_answer(session)
@@ -487,7 +486,7 @@ def _finish(
         arrived.stored_at,
         TurnOutcome(outcome) if turn.cancel is None else TurnOutcome.CANCELLED,
         effects,
-        usage=result.usage,
+        result=result,
         outbound_ids=answer_ids,
     )
     effects.count((CountName.TURNS_FINISHED, turn.agent, outcome or ""))
@@ -506,13 +505,13 @@ class TurnFailed(NamedTuple):
     Attributes:
         error: Reason for operators.
         notice: Text for the chat.
-        usage: Counts that the last result reported.
+        result: The last result, with what it reports as used.
     """
 
     failure: TurnFailure
     error: str
     notice: str
-    usage: Mapping[str, int] | None = None
+    result: ResultMessage | None = None
 
 
 def fail_turn(
@@ -548,7 +547,7 @@ def fail_turn(
         effects,
         failure=failed.failure,
         notice=failed.notice,
-        usage=failed.usage,
+        result=failed.result,
         outbound_ids=[notice_id],
     )
     effects.count((CountName.TURNS_FINISHED, turn.agent, Outcome.FAILED))
@@ -614,7 +613,7 @@ def answer_stream(
 
 def _answer(arrived: ArrivedResult, session: Session, question: Question, effects: Effects) -> None:
     result = arrived.result
-    effects.use(session.id, result.usage)
+    effects.use(session.id, result)
     leave_note(session, result.carry_over)
     if result.part == 0:
         count_answer(session)

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from chatlane.domain.effects import Publication
 from chatlane_schemas.envelope import VERSION
+from chatlane_schemas.fields import amount_text
 from chatlane_schemas.topology import subjects
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from chatlane.domain.effects import Effects
     from chatlane.domain.states import Session, Turn
     from chatlane_schemas.live_turns import TurnFailure, TurnOutcome, WaitReason
+    from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.source import Source
 
 
@@ -74,15 +76,17 @@ def note_ended(
     *,
     failure: TurnFailure | None = None,
     notice: str | None = None,
-    usage: Mapping[str, int] | None = None,
+    result: ResultMessage | None = None,
     outbound_ids: Sequence[UUID] = (),
 ) -> None:
     """Publish that a turn is over; a turn that no worker has claimed ends without an event."""
     fields: dict[str, object] = {"outcome": outcome}
     if failure is not None:
         fields |= {"failure": failure, "notice": notice}
-    if usage:
-        fields["usage"] = usage
+    if result is not None:
+        costs = {name: amount_text(amount) for name, amount in result.costs.items()}
+        used = {"usage": result.usage, "costs": costs, "gauges": result.gauges}
+        fields |= {name: values for name, values in used.items() if values}
     if outbound_ids:
         fields["outbound_ids"] = outbound_ids
     event = _event("ended", turn, session, at, fields)

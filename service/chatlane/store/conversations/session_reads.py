@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 from pydantic_core import from_json, to_json
 
+from chatlane.domain.sessions.transcripts import MAX_HOPS
 from chatlane.postgres.stored_values import read_override, read_reason, read_record
 from chatlane.store.addressing import identities
-from chatlane.store.conversations import titles
+from chatlane.store.conversations import lineage, titles
 from chatlane.store.conversations.sessions import TITLE_KEY
 from chatlane_schemas.content.visible_text import title_key
+from chatlane_schemas.fields import MAX_AMOUNT, MAX_COUNTERS
 from chatlane_schemas.session_api.session_state import ResumeMark
-from chatlane_schemas.session_api.sessions import CHAT_ORIGIN, SessionCounts, SessionView
+from chatlane_schemas.session_api.sessions import (
+    CHAT_ORIGIN,
+    SessionChain,
+    SessionCounts,
+    SessionView,
+)
 
 if TYPE_CHECKING:
     import asyncpg
@@ -39,7 +48,7 @@ _VIEW_COLUMNS: Final[LiteralString] = """
     s.id, s.session_key, s.agent, s.platform, s.started_at, s.ended_at, s.end_reason,
     s.last_activity_at, s.next_seq, s.seq_gaps, s.title, s.active_turn, s.cwd, s.model, s.config,
     s.owner, s.suspended_at, s.resume_marked_at, s.resume_reason, s.held_until, s.model_override,
-    s.answers, s.usage, s.origin, s.archived_at, s.parent_id, s.link_kind, s.carry_over
+    s.answers, s.usage, s.costs, s.gauges, s.origin, s.archived_at, s.parent_id, s.link_kind, s.carry_over
 """
 # Columns of a view that keep their names and values.
 _UNCHANGED: Final = (
@@ -58,6 +67,45 @@ async def find_view(connection: Connection, session_id: UUID) -> SessionView | N
     """Return the API view of a session as seen by the current transaction."""
     row = await connection.fetchrow(FIND_VIEW_SQL, session_id)
     return None if row is None else _view(row)
+
+
+CHAIN_SQL: Final[LiteralString] = """
+-- session_reads: what a session used, and those whose conversation it continues, newest first
+WITH RECURSIVE chain (id, parent_id, link_kind, owner, hops) AS (
+    SELECT id, parent_id, link_kind, owner, 0 FROM sessions WHERE id = $1
+    UNION ALL
+    SELECT parent.id, parent.parent_id, parent.link_kind, parent.owner, chain.hops + 1
+    FROM chain JOIN sessions AS parent ON parent.id = chain.parent_id
+    WHERE chain.link_kind = 'compression' AND chain.hops < $2
+      -- A link to another person's session is damaged, and not followed.
+      AND (parent.owner IS NULL OR parent.owner = chain.owner)
+)
+SELECT chain.id, usage, costs
+FROM chain JOIN sessions ON sessions.id = chain.id ORDER BY chain.hops
+"""
+
+
+async def _chain(connection: Connection, session_id: UUID) -> SessionChain:
+    """Return the sums over the conversation of a session: its tip and what the tip continues."""
+    tips = await lineage.find_tips(connection, [session_id])
+    tip_id = tips.get(session_id, session_id)
+    # A damaged chain may pass a session twice.
+    rows = {row["id"]: row for row in await connection.fetch(CHAIN_SQL, tip_id, MAX_HOPS)}
+    usage: Counter[str] = Counter()
+    costs: dict[str, Decimal] = {}
+    for row in rows.values():
+        usage.update(from_json(row["usage"] or "{}"))
+        for name, amount in from_json(row["costs"] or "{}").items():
+            costs[name] = costs.get(name, Decimal(0)) + Decimal(amount)
+    return SessionChain(
+        root_id=list(rows)[-1],
+        tip_id=tip_id,
+        sessions=len(rows),
+        usage=dict(sorted(usage.items())[:MAX_COUNTERS]),
+        costs={
+            name: min(amount, MAX_AMOUNT) for name, amount in sorted(costs.items())[:MAX_COUNTERS]
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +136,20 @@ class SessionReads:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def find(self, session_id: UUID, person: Person | None = None) -> SessionView | None:
-        """Return a session; None if it does not exist, or a named person does not own it."""
+    async def find(
+        self, session_id: UUID, person: Person | None = None, *, with_chain: bool = False
+    ) -> SessionView | None:
+        """Return a session; None if it does not exist, or a named person does not own it.
+
+        Args:
+            with_chain: Whether the view has the sums over its conversation.
+        """
         async with self._store.transaction() as connection:
             row = await connection.fetchrow(FIND_VIEW_SQL, session_id)
-            return await _visible(connection, row, person)
+            view = await _visible(connection, row, person)
+            if view is None or not with_chain:
+                return view
+            return view.model_copy(update={"chain": await _chain(connection, session_id)})
 
     _COUNT_ROUNDS: Final[LiteralString] = """
         -- session_reads.count_rounds: how often a user message of a session was answered
@@ -386,7 +443,9 @@ def _view(row: asyncpg.Record) -> SessionView | None:
         if mark is None
         else ResumeMark(reason=read_reason(row["resume_reason"]), marked_at=mark),
         "answer_count": row["answers"],
-        "usage": {} if row["usage"] is None else from_json(row["usage"]),
+        "usage": from_json(row["usage"] or "{}"),
+        "costs": from_json(row["costs"] or "{}"),
+        "gauges": from_json(row["gauges"] or "{}"),
         "note": row["carry_over"],
         "version": _version(row),
     }

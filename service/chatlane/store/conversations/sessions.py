@@ -16,12 +16,12 @@ from chatlane.postgres.stored_values import known_value, read_override, read_rea
 from chatlane_schemas.events import EndReason, ResetReason
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
     from asyncpg import Record
 
+    from chatlane.domain.effects import Used
     from chatlane.postgres.pool import Connection
 
 # Must be identical to the expression of the index in migration 0132, or Postgres does not use it.
@@ -246,25 +246,49 @@ async def _flag(connection: Connection, sessions: list[Session]) -> None:
 
 
 ADD_USAGE_SQL: Final[LiteralString] = """
--- sessions: add the counts of results to the sums of locked sessions; new names only while there
--- are few
-UPDATE sessions SET usage = (
-    SELECT jsonb_object_agg(name, total) FROM (
-        SELECT name, least(sum(count), 9223372036854775807) AS total FROM (
-            SELECT key AS name, value::numeric AS count, true AS is_known
-            FROM jsonb_each_text(coalesce(sessions.usage, '{}'))
-            UNION ALL
-            SELECT key, value::numeric, false FROM jsonb_each_text(new.usage)
-        ) AS counted
-        GROUP BY name ORDER BY bool_or(is_known) DESC, name LIMIT 64
-    ) AS summed)
-FROM unnest($1::uuid[], $2::jsonb[]) AS new (id, usage)
+-- sessions: add counts and amounts of results to the sums of locked sessions, and replace gauges;
+-- new names only while there are few
+UPDATE sessions SET
+    usage = (
+        SELECT jsonb_object_agg(name, total) FROM (
+            SELECT name, least(sum(count), 9223372036854775807) AS total FROM (
+                SELECT key AS name, value::numeric AS count, true AS is_known
+                FROM jsonb_each_text(coalesce(sessions.usage, '{}'))
+                UNION ALL
+                SELECT key, value::numeric, false FROM jsonb_each_text(new.usage)
+            ) AS counted
+            GROUP BY name ORDER BY bool_or(is_known) DESC, name LIMIT 64
+        ) AS summed),
+    costs = CASE WHEN new.costs IS NULL THEN sessions.costs ELSE (
+        SELECT jsonb_object_agg(name, total::text) FROM (
+            SELECT name, least(sum(amount), 1000000000000) AS total FROM (
+                SELECT key AS name, value::numeric AS amount, true AS is_known
+                FROM jsonb_each_text(coalesce(sessions.costs, '{}'))
+                UNION ALL
+                SELECT key, value::numeric, false FROM jsonb_each_text(new.costs)
+            ) AS counted
+            GROUP BY name ORDER BY bool_or(is_known) DESC, name LIMIT 64
+        ) AS summed) END,
+    gauges = CASE WHEN new.gauges IS NULL THEN sessions.gauges ELSE (
+        SELECT jsonb_object_agg(key, value) FROM (
+            SELECT key, value FROM jsonb_each(coalesce(sessions.gauges, '{}') || new.gauges)
+            ORDER BY coalesce(sessions.gauges, '{}') ? key DESC, key LIMIT 64
+        ) AS latest) END
+FROM unnest($1::uuid[], $2::jsonb[], $3::jsonb[], $4::jsonb[]) AS new (id, usage, costs, gauges)
 WHERE sessions.id = new.id
 """
 
 
-async def add_usage(connection: Connection, used: Mapping[UUID, Counter[str]]) -> None:
-    """Add named counts to the sums of locked sessions."""
-    rows = [(session_id, to_json(counts).decode()) for session_id, counts in used.items() if counts]
+async def add_usage(connection: Connection, used: Mapping[UUID, Used]) -> None:
+    """Add what results used to the sums of locked sessions."""
+    rows = [
+        (
+            session_id,
+            to_json(used_there.counts).decode(),
+            to_json(used_there.costs).decode() if used_there.costs else None,
+            to_json(used_there.gauges).decode() if used_there.gauges else None,
+        )
+        for session_id, used_there in used.items()
+    ]
     if rows:
-        await connection.execute(ADD_USAGE_SQL, *columns(rows, 2))
+        await connection.execute(ADD_USAGE_SQL, *columns(rows, 4))
