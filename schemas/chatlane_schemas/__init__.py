@@ -35,7 +35,15 @@ from chatlane_schemas.live_turns import (
     WaitReason,
 )
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
-from chatlane_schemas.results import HandBack, Outcome, Part, ResultMessage, Role, TranscriptRow
+from chatlane_schemas.results import (
+    HandBack,
+    Outcome,
+    Part,
+    Reasoning,
+    ResultMessage,
+    Role,
+    TranscriptRow,
+)
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.session_changes import (
@@ -122,6 +130,7 @@ __all__ = [
     "PieceKind",
     "PlanEntry",
     "Preference",
+    "Reasoning",
     "Receipt",
     "RenewReply",
     "RenewRequest",

@@ -4,8 +4,8 @@ from enum import StrEnum
 from typing import Annotated, Final, Self
 from uuid import UUID
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError, to_json
 
 from chatlane_schemas.content.buttons import Buttons, TextFormat
 from chatlane_schemas.envelope import Envelope, Record
@@ -14,6 +14,7 @@ from chatlane_schemas.fields import (
     Counters,
     EnvelopeId,
     Flag,
+    JsonObject,
     Number,
     PlatformId,
     Text,
@@ -25,6 +26,11 @@ from chatlane_schemas.session_api.session_state import Note
 MAX_PARTS: Final = 100
 MAX_TRANSCRIPT_ROWS: Final = 1000
 MAX_ANSWERED: Final = 200
+MAX_REASONING_BYTES: Final = 64 * 1024
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class Outcome(StrEnum):
@@ -76,6 +82,26 @@ class Part(Record):
     )
 
 
+def _bounded(data: list[JsonObject]) -> list[JsonObject]:
+    if len(to_json(data)) > MAX_REASONING_BYTES:
+        raise PydanticCustomError("reasoning_size", "data is too large")
+    return data
+
+
+class Reasoning(Record):
+    """What a model thought before a row: text for people, and data for the model's provider."""
+
+    text: Annotated[Text, Field(max_length=MAX_REASONING_BYTES)] | None = Field(
+        default=None, repr=False, description="What the model thought."
+    )
+    data: Annotated[ToolCalls, AfterValidator(_bounded)] | None = Field(
+        default=None,
+        repr=False,
+        description="Objects of the provider, such as signatures, at most 64 KiB as JSON; they come "
+        "back as they are.",
+    )
+
+
 class TranscriptRow(Record):
     """A row the worker adds to the transcript: tool calls, their results, answers."""
 
@@ -86,6 +112,18 @@ class TranscriptRow(Record):
         default=None, description="Id of the call that this row answers."
     )
     tool_name: Text | None = Field(default=None, description="Tool that produced this row.")
+    reasoning: Reasoning | None = Field(
+        default=None,
+        # Left out if None, so that the digest of a request is the same as in older routers.
+        exclude_if=_is_none,
+        description="What the model thought before a row of the assistant.",
+    )
+
+    @model_validator(mode="after")
+    def _only_assistants_think(self) -> Self:
+        if self.reasoning is not None and self.role is not Role.ASSISTANT:
+            raise PydanticCustomError("reasoning_role", "reasoning of another role")
+        return self
 
 
 class ResultMessage(Envelope):

@@ -18,7 +18,7 @@ from chatlane_schemas.topology.documents import message_schema
 
 FILES: Final = sorted((Path(__file__).parent / "messages").glob("*.json"))
 # Objects whose keys are not ours.
-FREE_FORM: Final = {"config", "config_patch", "costs", "gauges", "tool_calls", "usage"}
+FREE_FORM: Final = {"config", "config_patch", "costs", "data", "gauges", "tool_calls", "usage"}
 MODELS: Final = {model.__name__: model for model in messages()}
 
 

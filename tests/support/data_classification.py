@@ -343,6 +343,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "created_at",
             "state",
             "unanswered",
+            "row_id",
         ),
     ),
     "outbox": Table(
@@ -406,6 +407,11 @@ TABLES: Final[Mapping[str, Table]] = {
             "reply_to",
             "part",
             "created_at",
+            "row_id",
+            "state",
+            "unanswered",
+            "successor_from",
+            "successor_through",
         ),
     ),
     "routed_changes": Table(

@@ -8,6 +8,7 @@ from chatlane_client.api.requests import Api
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.transcripts import (
     AppendedRow,
+    RemovedEntry,
     Revision,
     TranscriptAppend,
     TranscriptChanged,
@@ -16,8 +17,11 @@ from chatlane_schemas.session_api.transcripts import (
     TranscriptHit,
     TranscriptHits,
     TranscriptLoad,
+    TranscriptRemoved,
+    TranscriptRemovedReply,
     TranscriptReplace,
     TranscriptReply,
+    TranscriptRestore,
     TranscriptRetry,
     TranscriptRevisions,
     TranscriptRevisionsReply,
@@ -50,6 +54,7 @@ class TranscriptApi(Api):
         page_size: int = 100,
         whole_chain: bool = False,
         as_stored: bool = False,
+        reasoning: bool = False,
     ) -> AsyncIterator[tuple[TranscriptEntry, ...]]:
         """Yield the transcript in pages, newest page first, each page oldest row first.
 
@@ -61,6 +66,8 @@ class TranscriptApi(Api):
             whole_chain: Whether to continue with the sessions that this one continues.
             as_stored: Whether to show the stored rows, without placeholders for the
                 results of calls that have none.
+            reasoning: Whether rows have what the model thought. For a worker, the settings of
+                its agent decide.
         """
         cursor = None
         while True:
@@ -72,6 +79,7 @@ class TranscriptApi(Api):
                 whole_chain=whole_chain,
                 cursor=cursor,
                 as_stored=as_stored,
+                reasoning=reasoning,
             )
             reply = await self._ask("transcript", "load", request, TranscriptReply)
             yield reply.rows
@@ -300,6 +308,61 @@ class TranscriptApi(Api):
             expected_version=expected_version,
         )
         return await self._ask("transcript", "retry", request, TranscriptChanged)
+
+    async def removed(
+        self, session_id: UUID, *, removal: int | None = None, page_size: int = 100
+    ) -> AsyncIterator[RemovedEntry]:
+        """Yield the rows that were taken out of a transcript, the last change and row first.
+
+        Args:
+            session_id: Session to read.
+            removal: Only rows that this change took out.
+            page_size: Rows per request, at most 500.
+        """
+        cursor = None
+        while True:
+            request = TranscriptRemoved(
+                **self._stamp(),
+                session_id=session_id,
+                removal=removal,
+                limit=page_size,
+                cursor=cursor,
+            )
+            reply = await self._ask("transcript", "removed", request, TranscriptRemovedReply)
+            for row in reply.rows:
+                yield row
+            cursor = reply.next_cursor
+            if cursor is None:
+                return
+
+    async def restore(
+        self,
+        session_id: UUID,
+        removal: int,
+        *,
+        expected_version: str,
+        request_id: str | None = None,
+    ) -> TranscriptChanged:
+        """Put the rows that one change took out back, in place of the rows that replaced them.
+
+        Args:
+            session_id: Session to write to.
+            removal: `removal` of the rows.
+            expected_version: `version` of the transcript that the decision is based on.
+            request_id: Id under which to repeat the request after a restart.
+
+        Raises:
+            StaleRequestError: The transcript has changed since that version.
+            ConflictingRequestError: A turn is running, the session has ended, there are no such
+                rows, or a later change replaced rows at their places.
+        """
+        request = TranscriptRestore(
+            **self._stamp(request_id),
+            session_id=session_id,
+            removal=removal,
+            expected_version=expected_version,
+        )
+        return await self._ask("transcript", "restore", request, TranscriptChanged)
 
     async def version(self, session_id: UUID) -> str:
         """Return the version of a transcript, to base a change on it."""

@@ -22,7 +22,7 @@ from chatlane_schemas.fields import (
     ToolCalls,
 )
 from chatlane_schemas.inbound import Attachments, Kind
-from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Role, TranscriptRow
+from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Reasoning, Role, TranscriptRow
 from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.session_changes import SessionChange
 from chatlane_schemas.session_api.sessions import ApiReply
@@ -66,6 +66,11 @@ class TranscriptLoad(PersonRequest):
         default=False,
         description="Whether to return stored rows only, without placeholders.",
     )
+    reasoning: Flag = Field(
+        default=False,
+        description="Whether rows have their `reasoning`. A worker gets that of its own agent if the "
+        "agent declares `reasoning`, and none otherwise. Shortened rows have none.",
+    )
     content_from: BigNumber | None = Field(
         default=None,
         description="Number of characters to leave out at the beginning of each content; with a "
@@ -94,9 +99,19 @@ class Unanswered(StrEnum):
     SESSION_ENDED = "session_ended"
 
 
+class RowReasoning(Reasoning):
+    """What the model of an agent thought before a row."""
+
+    agent: Name | None = Field(default=None, description="Agent whose model it was.")
+
+
 class TranscriptEntry(StoredContent):
     """A row of a transcript as API clients see it."""
 
+    row_id: UUID | None = Field(
+        default=None,
+        description="Id of the row; stays the same wherever the row is. None of a placeholder.",
+    )
     seq: BigNumber = Field(description="Place in the transcript.")
     role: Role = Field(description="Author of the row.")
     content: Text | None = Field(default=None, description="Text of the row.")
@@ -123,6 +138,10 @@ class TranscriptEntry(StoredContent):
         default=None, description="Id of the call that this row answers."
     )
     tool_name: Text | None = Field(default=None, description="Tool that produced this row.")
+    reasoning: RowReasoning | None = Field(
+        default=None,
+        description="What the model thought before the row, for those who asked for it.",
+    )
     attachments: Attachments = Field(default=(), description="References to files.")
     buttons: Buttons | None = Field(
         default=None, description="Buttons that a message of the agent has."
@@ -219,6 +238,7 @@ class TranscriptHit(Record):
     """A row that matches a search."""
 
     session_id: UUID = Field(description="Session of the row.")
+    row_id: UUID | None = Field(default=None, description="Id of the row.")
     seq: BigNumber = Field(description="Place of the row in the transcript.")
     is_summed_up: Flag = Field(
         default=False,
@@ -278,6 +298,19 @@ class TranscriptRetry(TranscriptChange):
     )
 
 
+class TranscriptRestore(TranscriptChange):
+    """Puts the rows that one change took out back at their places, with their ids.
+
+    Rows that replaced them leave the transcript, and can be restored themselves. Refused as
+    `conflict` if a later change replaced rows there, or another row has one of the places.
+    """
+
+    removal: BigNumber = Field(description="`removal` of the rows in `TranscriptRemovedReply`.")
+    expected_version: TranscriptVersion = Field(
+        description="`version` of the transcript; refused as `stale` if it has changed.",
+    )
+
+
 class TranscriptCompact(TranscriptChange):
     """Replaces the oldest rows with a summary; later rows follow it, in order.
 
@@ -312,6 +345,56 @@ class TranscriptRevisions(PersonRequest):
     )
     before: BigNumber | None = Field(
         default=None, description="`next_before` of the previous page."
+    )
+
+
+RemovedCursor = Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,19}$")]
+"""A position in the archive: a change and a row that it took out."""
+
+
+class TranscriptRemoved(PersonRequest):
+    """Lists the rows that were taken out of a transcript, the last change and its last row first."""
+
+    session_id: UUID = Field(description="Session of the rows.")
+    removal: BigNumber | None = Field(
+        default=None, description="Only rows that this change took out."
+    )
+    limit: Annotated[int, Field(strict=True, ge=1, le=500)] = Field(
+        default=100, description="Maximum number of rows."
+    )
+    cursor: RemovedCursor | None = Field(
+        default=None, description="`next_cursor` of the previous page."
+    )
+
+
+class RemovalReason(StrEnum):
+    """Why rows were taken out of a transcript.
+
+    `undone`: a turn was taken back or run again, or a restore took the rows out. `replaced`: a
+    summary or other rows took their place.
+    """
+
+    UNDONE = "undone"
+    REPLACED = "replaced"
+
+
+class RemovedEntry(TranscriptEntry):
+    """A row that was taken out of a transcript."""
+
+    removal: BigNumber = Field(description="Number of the change that took the row out.")
+    reason: RemovalReason = Field(description="Kind of that change.")
+    removed_at: Instant = Field(description="When the row was taken out.")
+
+
+class TranscriptRemovedReply(ApiReply):
+    """Reply to `TranscriptRemoved`."""
+
+    rows: tuple[RemovedEntry, ...] = Field(default=(), description="Rows, the last first.")
+    next_cursor: RemovedCursor | None = Field(
+        default=None, description="`cursor` of the next page; none on the last page."
+    )
+    version: TranscriptVersion | None = Field(
+        default=None, description="Value for `expected_version` of `TranscriptRestore`."
     )
 
 
@@ -384,6 +467,7 @@ class TranscriptChanged(ApiReply):
         description="Places of the rows of the request, in order.",
     )
     removed_rows: Number = Field(default=0, description="Number of removed rows.")
+    restored_rows: Number = Field(default=0, description="Number of rows that came back.")
     undone_text: Text | None = Field(
         default=None,
         description="Text of the people's messages in the first removed turn.",

@@ -63,6 +63,10 @@ Handle: TypeAlias = Callable[[ApiRequest], Awaitable[bytes]]
 """Answers a request; never raises."""
 Reads: TypeAlias = Mapping[str, tuple[type[Envelope], Callable[[Any], Awaitable[Envelope]]]]
 """The model of each read-only request and the function that answers it, by method."""
+CallerReads: TypeAlias = Mapping[
+    str, tuple[type[Envelope], Callable[[Any, ApiRequest], Awaitable[Envelope]]]
+]
+"""The same for requests whose answer depends on the caller, which the function gets as well."""
 MakeChange: TypeAlias = Callable[[str, Any, bytes], Awaitable[Envelope]]
 """Makes a change once, given the caller (an `Operator` if it is to be audited), the request, and a
 digest of its content."""
@@ -93,6 +97,16 @@ class RequestHandler:
 
     def reads(self, table: Reads) -> dict[str, Handle]:
         """Return the handlers of read-only requests, by method."""
+
+        def for_anybody(read: Callable[[Any], Awaitable[Envelope]]) -> Any:  # noqa: ANN401
+            return lambda request, _asked: read(request)
+
+        return self.reads_of_callers(
+            {method: (model, for_anybody(read)) for method, (model, read) in table.items()}
+        )
+
+    def reads_of_callers(self, table: CallerReads) -> dict[str, Handle]:
+        """Return the handlers of read-only requests whose answer depends on the caller."""
         return {
             method: partial(self._answer_read, method, model, read)
             for method, (model, read) in table.items()
@@ -124,13 +138,13 @@ class RequestHandler:
         self,
         method: str,
         model: type[RequestT],
-        read: Callable[[RequestT], Awaitable[Envelope]],
+        read: Callable[[RequestT, ApiRequest], Awaitable[Envelope]],
         asked: ApiRequest,
     ) -> bytes:
         """Answer a read-only request; for an operator, write the audit entry before the reply."""
 
         async def act(request: RequestT) -> Envelope:
-            reply = await read(request)
+            reply = await read(request, asked)
             if self._note_read is not None and not asked.is_bound:
                 await self._note_read(
                     Operator(asked.principal, method),

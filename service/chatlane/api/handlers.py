@@ -40,9 +40,9 @@ def every_handler(
         request_handler: Decodes requests and encodes replies.
         find_newest: Returns the newest message of a chat in the inbound log.
     """
+    transcripts = TranscriptQueries(TranscriptReads(store, catalog), catalog)
     reads = (
         SessionQueries(SessionReads(store)),
-        TranscriptQueries(TranscriptReads(store, catalog)),
         SearchQueries(SearchReads(store, identities.find_owners)),
         DeliveryQueries(store, SessionReads(store), find_newest),
         QuestionQueries(store),
@@ -50,4 +50,4 @@ def every_handler(
     handlers = request_handler.changes(ChangeService(store, writer, catalog, slots).change)
     for queries in reads:
         handlers |= request_handler.reads(queries.table())
-    return handlers
+    return handlers | request_handler.reads_of_callers(transcripts.table())

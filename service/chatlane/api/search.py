@@ -58,6 +58,7 @@ class SearchQueries:
 def _shown(hit: Hit, search: Search) -> TranscriptHit:
     return TranscriptHit(
         session_id=hit.session_id,
+        row_id=hit.row_id,
         seq=hit.seq,
         is_summed_up=hit.removal > 0,
         role=Role(hit.role),

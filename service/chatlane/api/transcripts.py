@@ -20,6 +20,8 @@ from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.session_api.transcripts import (
     TranscriptLoad,
+    TranscriptRemoved,
+    TranscriptRemovedReply,
     TranscriptReply,
     TranscriptRevisions,
     TranscriptRevisionsReply,
@@ -28,7 +30,8 @@ from chatlane_schemas.session_api.transcripts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chatlane.api.endpoint import Reads
+    from chatlane.api.endpoint import ApiRequest, CallerReads
+    from chatlane.domain.catalog import Catalog
     from chatlane.domain.sessions.transcripts import Version
     from chatlane.store.history.transcripts import RowsBefore, TranscriptReads
     from chatlane_schemas.session_api.sessions import ApiError
@@ -50,6 +53,15 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The rows that a request wants: those below a place, and what of them."""
+
+    start: _Place
+    content_from: int | None
+    with_reasoning: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Page:
     """Rows, oldest first, and the end of the page before them."""
 
@@ -60,17 +72,51 @@ class _Page:
 class TranscriptQueries:
     """Answers read-only requests about transcripts."""
 
-    def __init__(self, reads: TranscriptReads) -> None:
-        self._reads = reads
+    def __init__(self, reads: TranscriptReads, catalog: Catalog | None = None) -> None:
+        """Create the queries.
 
-    def table(self) -> Reads:
-        """Return the model of each request and the method that answers it."""
+        Args:
+            reads: Reads rows.
+            catalog: Says which agents get reasoning; None for none of them.
+        """
+        self._reads = reads
+        self._catalog = catalog
+
+    def table(self) -> CallerReads:
+        """Return the model of each request and the method that answers it to a caller."""
         return {
             "transcript.load": (TranscriptLoad, self._load),
             "transcript.revisions": (TranscriptRevisions, self._revisions),
+            "transcript.removed": (TranscriptRemoved, self._removed),
         }
 
-    async def _revisions(self, request: TranscriptRevisions) -> TranscriptRevisionsReply:
+    async def _removed(
+        self, request: TranscriptRemoved, _asked: ApiRequest
+    ) -> TranscriptRemovedReply:
+        now = _now()
+        version = await self._reads.version(request.session_id, request.acting_for)
+        if version is None:
+            return TranscriptRemovedReply(id=new_envelope_id(), at=now, error=no_session())
+        # One more than is shown, to learn whether there are more.
+        found = await self._reads.removed(
+            request.session_id,
+            request.removal,
+            below=_archive_place(request.cursor),
+            limit=request.limit + 1,
+        )
+        shown = fitting(found[: request.limit])
+        has_more = len(shown) < len(found)
+        return TranscriptRemovedReply(
+            id=new_envelope_id(),
+            at=now,
+            rows=shown,
+            next_cursor=f"{shown[-1].removal}.{shown[-1].seq}" if has_more else None,
+            version=version.text,
+        )
+
+    async def _revisions(
+        self, request: TranscriptRevisions, _asked: ApiRequest
+    ) -> TranscriptRevisionsReply:
         now = _now()
         if await self._reads.version(request.session_id, request.acting_for) is None:
             return TranscriptRevisionsReply(id=new_envelope_id(), at=now, error=no_session())
@@ -87,7 +133,7 @@ class TranscriptQueries:
             next_before=shown[-1].number if len(shown) < len(found) else None,
         )
 
-    async def _load(self, request: TranscriptLoad) -> TranscriptReply:
+    async def _load(self, request: TranscriptLoad, asked: ApiRequest) -> TranscriptReply:
         # Read the version before the rows: a row that arrives in between then makes the version too
         # old, and a change based on this page is refused.
         version = await self._reads.version(request.session_id, request.acting_for)
@@ -101,15 +147,26 @@ class TranscriptQueries:
             return _refused(
                 invalid("cursor: must be the next_cursor of an answer about this conversation")
             )
-        page = await self._page(request, start)
+        page = await self._page(
+            request, start, with_reasoning=self._shows_reasoning(request, asked)
+        )
         after = order[order.index(start.session_id) + 1 :]
         before = page.before
         if before is None and after:
             before = _Place(after[0], MAX_INT64)
         rows = page.rows
+        if asked.agent is not None:
+            rows = tuple(row if _is_own(row, asked.agent) else _thoughtless(row) for row in rows)
         if request.whole_chain:
             rows = tuple(row.model_copy(update={"session_id": start.session_id}) for row in rows)
         return _reply(request, version, rows, before)
+
+    def _shows_reasoning(self, request: TranscriptLoad, asked: ApiRequest) -> bool:
+        """Return whether the caller gets reasoning; of a worker, the settings decide."""
+        if asked.agent is None:
+            return request.reasoning
+        agent = self._catalog.agents.get(asked.agent) if self._catalog else None
+        return agent is not None and agent.reasoning
 
     async def _order(self, request: TranscriptLoad) -> tuple[UUID, ...]:
         if not request.whole_chain:
@@ -117,16 +174,17 @@ class TranscriptQueries:
         links = await self._reads.links(request.session_id, request.acting_for)
         return reading_order(links, request.session_id)
 
-    async def _page(self, request: TranscriptLoad, start: _Place) -> _Page:
+    async def _page(self, request: TranscriptLoad, start: _Place, *, with_reasoning: bool) -> _Page:
         """Return a page that separates no call from its results, unless they exceed a reply."""
-        page = await self._read(start, request.limit, content_from=request.content_from)
+        wanted = _Wanted(start, request.content_from, with_reasoning)
+        page = await self._read(wanted, request.limit)
         if request.as_stored or request.content_from is not None:
             return page
         whole = _cut_clean(page)
         for row_bytes in (MAX_ROW_BYTES, *_SHORT_ROWS):
             if whole.rows or not page.rows:
                 break
-            page = await self._read(start, request.limit + _WIDER, row_bytes)
+            page = await self._read(wanted, request.limit + _WIDER, row_bytes)
             whole = _cut_clean(page)
         whole = whole if whole.rows else page
         rows = repaired(whole.rows)
@@ -134,35 +192,45 @@ class TranscriptQueries:
             rows = without_open_calls(whole.rows)
         return _Page(rows, whole.before)
 
-    async def _read(
-        self,
-        start: _Place,
-        limit: int,
-        row_bytes: int = MAX_ROW_BYTES,
-        content_from: int | None = None,
-    ) -> _Page:
-        found = await self._rows(start, limit, row_bytes, content_from)
+    async def _read(self, wanted: _Wanted, limit: int, row_bytes: int = MAX_ROW_BYTES) -> _Page:
+        found = await self._rows(wanted, limit, row_bytes)
         for shorter in _SHORT_ROWS:
             # A single row can be larger in JSON, where a control character takes six bytes.
             if not found.rows or fits(found.rows[0]):
                 break
-            found = await self._rows(start, limit, min(row_bytes, shorter), content_from)
+            found = await self._rows(wanted, limit, min(row_bytes, shorter))
         newest_first = fitting(found.rows)
         has_more = found.has_more or len(newest_first) < len(found.rows)
-        before = _Place(start.session_id, newest_first[-1].seq) if has_more else None
+        session_id = wanted.start.session_id
+        before = _Place(session_id, newest_first[-1].seq) if has_more else None
         return _Page(newest_first[::-1], before)
 
-    async def _rows(
-        self, start: _Place, limit: int, row_bytes: int, content_from: int | None
-    ) -> RowsBefore:
+    async def _rows(self, wanted: _Wanted, limit: int, row_bytes: int) -> RowsBefore:
         return await self._reads.rows(
-            start.session_id,
-            below_seq=start.seq,
+            wanted.start.session_id,
+            below_seq=wanted.start.seq,
             limit=limit,
             max_bytes=ITEM_BYTES,
             row_bytes=row_bytes,
-            content_from=content_from,
+            content_from=wanted.content_from,
+            with_reasoning=wanted.with_reasoning,
         )
+
+
+def _is_own(row: TranscriptEntry, agent: str) -> bool:
+    """Return whether a row has no reasoning of another agent."""
+    return row.reasoning is None or row.reasoning.agent == agent
+
+
+def _thoughtless(row: TranscriptEntry) -> TranscriptEntry:
+    return row.model_copy(update={"reasoning": None})
+
+
+def _archive_place(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return MAX_INT64, MAX_INT64
+    removal, _, seq = cursor.partition(".")
+    return min(int(removal), MAX_INT64), min(int(seq), MAX_INT64)
 
 
 def _cut_clean(page: _Page) -> _Page:

@@ -16,6 +16,7 @@ from chatlane.cli import (
     serve,
     sessions,
     smoke,
+    transcripts,
 )
 from chatlane.cli.shared.error_report import ReportingGroup
 
@@ -46,6 +47,7 @@ app.add_typer(admin.app, name="admin", rich_help_panel=_RUN)
 app.add_typer(people.app, name="people", rich_help_panel=_RUN)
 app.add_typer(imports.app, name="import", rich_help_panel=_RUN)
 app.add_typer(sessions.app, name="sessions", rich_help_panel=_LOOK)
+app.add_typer(transcripts.app, name="transcripts", rich_help_panel=_LOOK)
 app.command("explain", rich_help_panel=_LOOK)(explain.explain)
 app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=_LOOK)
 

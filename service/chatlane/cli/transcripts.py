@@ -1,4 +1,4 @@
-"""Print transcripts to a terminal, follow them live, and write them to a file."""
+"""`chatlane transcripts`, and transcripts on a terminal and in files."""
 
 import asyncio
 import os
@@ -7,23 +7,30 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import BinaryIO, Final, Literal
+from typing import Annotated, BinaryIO, Final, Literal
 from uuid import UUID
 
 import typer
 from pydantic_core import to_json
 from rich.console import Console
 
-from chatlane.cli.session_queries import Apis
+from chatlane.cli.session_queries import Apis, Named, ask
 from chatlane.cli.shared.error_report import REFUSED, CommandError
+from chatlane.cli.shared.options import AsJson, Config, Limit, Principal
 from chatlane.cli.shared.terminal import local_time, one_line, open_console, plain, print_json
 from chatlane.domain.prompts.sanitize import json_line
 from chatlane.observability.logs import without_controls
 from chatlane_client.errors import TransientError
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.sessions import SessionView
-from chatlane_schemas.session_api.transcripts import TranscriptEntry
+from chatlane_schemas.session_api.transcripts import (
+    RemovedEntry,
+    TranscriptChanged,
+    TranscriptEntry,
+)
 
 Format = Literal["jsonl", "markdown"]
 
@@ -31,7 +38,77 @@ _PAGE: Final = 200
 # Most rows that one poll shows; if there are more, it shows the newest.
 _MAX_NEW_ROWS: Final = 1000
 _POLL_INTERVAL: Final = timedelta(seconds=1)
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Rows that were taken out of transcripts: list them, put them back.\n\n"
+    "Needs NATS and a running router.",
+)
+
 _COLOURS: Final = {Role.USER: "cyan", Role.ASSISTANT: "green"}
+
+
+@app.command()
+def removed(
+    session: Named,
+    config: Config = None,
+    *,
+    removal: Annotated[
+        int | None,
+        typer.Option("--change", metavar="NUMBER", min=1, help="Only rows of this change."),
+    ] = None,
+    limit: Limit = 100,
+    as_json: AsJson = False,
+    principal: Principal = None,
+) -> None:
+    """List the rows that were taken out of a transcript, the last change first."""
+
+    async def found(apis: Apis) -> list[RemovedEntry]:
+        view = await apis.find(session)
+        rows: list[RemovedEntry] = []
+        async for row in apis.transcripts.removed(view.id, removal=removal):
+            rows.append(row)
+            if len(rows) == limit:
+                break
+        return rows
+
+    rows = ask(config, principal, found)
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        typer.echo("nothing was taken out of this transcript")
+    for change, of_change in groupby(rows, key=attrgetter("removal")):
+        taken = tuple(of_change)
+        typer.echo(f"change {change}: {taken[0].reason}, {local_time(taken[0].removed_at)}")
+        print_rows(taken[::-1])
+
+
+@app.command()
+def restore(
+    session: Named,
+    removal: Annotated[
+        int,
+        typer.Argument(metavar="CHANGE", min=1, help="Number of the change, from `removed`."),
+    ],
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+    principal: Principal = None,
+) -> None:
+    """Put the rows that a change took out of a transcript back at their places."""
+
+    async def put_back(apis: Apis) -> TranscriptChanged:
+        view = await apis.find(session)
+        version = await apis.transcripts.version(view.id)
+        return await apis.transcripts.restore(view.id, removal, expected_version=version)
+
+    changed = ask(config, principal, put_back)
+    if as_json:
+        print_json([changed])
+        return
+    gone = f", {changed.removed_rows} rows gave way" if changed.removed_rows else ""
+    typer.echo(f"{changed.restored_rows} rows are back{gone}")
 
 
 def print_rows(rows: tuple[TranscriptEntry, ...], console: Console | None = None) -> None:
@@ -47,9 +124,11 @@ def print_rows(rows: tuple[TranscriptEntry, ...], console: Console | None = None
 
 
 def _who(row: TranscriptEntry) -> str:
-    who = row.author or row.tool_name or row.role
+    names = dict.fromkeys(name for name in (row.author_name, row.author) if name)
+    who = " ".join(names) or row.tool_name or row.role
     unanswered = f"not answered: {row.unanswered.replace('_', ' ')}" if row.unanswered else None
-    marks = ", ".join(filter(None, (row.state, unanswered)))
+    context = "not addressed to the agent" if row.observed else None
+    marks = ", ".join(filter(None, (row.state, context, unanswered, row.error)))
     return f"{who} ({marks})" if marks else who
 
 

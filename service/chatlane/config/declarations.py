@@ -504,6 +504,11 @@ class AgentSettings(Group):
         description="Whether a reaction to a message, or a vote, starts a turn; otherwise the "
         "agent sees it in the history of its next turn.",
     )
+    reasoning: bool = Field(
+        default=False,
+        description="Whether the workers get what their model thought earlier with the history of a "
+        "turn, if they returned it.",
+    )
     lease: Duration = Field(
         default=timedelta(seconds=30),
         ge=timedelta(milliseconds=500),
@@ -567,6 +572,7 @@ class AgentSettings(Group):
             self.max_wait,
             self.send_to,
             self.reaction_turns,
+            self.reasoning,
         )
 
 

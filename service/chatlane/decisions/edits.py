@@ -81,14 +81,26 @@ async def load(
         for session_id in _sessions_of(message, homes, bound)
     }
     there: dict[tuple[UUID, str], list[Found]] = {}
+    archived: dict[tuple[UUID, str], list[Found]] = {}
     for found in await edits.find(connection, wanted) if wanted else ():
         stored = found.original
-        there.setdefault((stored.session_id, stored.platform_message_id), []).append(found)
+        here = archived if stored.removal else there
+        here.setdefault((stored.session_id, stored.platform_message_id), []).append(found)
     early = await edits.find_early(connection, awaited) if awaited else {}
     loaded = Originals(awaited=awaited, early=early)
     for message in changing:
         original = _chosen(message, there, homes, bound)
+        removed = [
+            candidate.original
+            for session_id in sorted(_sessions_of(message, homes, bound))
+            for candidate in archived.get((session_id, message.event.message_id or ""), ())
+            if candidate.digest in _addresses(message)
+        ]
+        if original is None and removed:
+            # It comes back as it is now if the change that removed it is undone.
+            original = removed.pop(0)
         if original is not None:
+            original.copies += removed
             loaded.found.update(dict.fromkeys(message.targets, original))
     return loaded
 

@@ -91,7 +91,8 @@ class Agent:
     `prompts` writes the prompt contexts of its sessions; None if it wants none. `retry_pause` is the
     pause after the first failed attempt, and grows with each further one. `max_wait` is how long a
     turn waits for an agent that is unavailable.
-    `reaction_turns` says that a reaction or a vote starts a turn.
+    `reaction_turns` says that a reaction or a vote starts a turn, and `reasoning` that the history
+    which its workers get has the reasoning that they returned.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Agent:
     max_wait: timedelta = timedelta(hours=1)
     send_to: frozenset[Destination] = DESTINATIONS
     reaction_turns: bool = False
+    reasoning: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,8 @@ class Original:
         size_bytes: While it waits: its part of the size of its turn.
         turn_id: Once it is written, the turn that was claimed with it.
         message_id: Its internal id; rows that were imported or appended, and copies, have none.
-        copies: Its rows in branches of its session.
+        copies: Its rows in branches of its session, and in the archive.
+        removal: The change that archived it; 0 while it waits or is in a transcript.
     """
 
     session_id: UUID
@@ -123,6 +124,7 @@ class Original:
     message_id: UUID | None = None
     state: str | None = None
     copies: list[Original] = field(default_factory=list)
+    removal: int = 0
 
     @property
     def edit(self) -> tuple[str | None, str | None]:
@@ -286,7 +288,7 @@ class Originals:
         original.details = kept_when_deleted(original.details)
         original.content = None
         original.state = RowState.DELETED
-        if original.turn_id is not None:
+        if original.turn_id is not None and not original.removal:
             self.emptied.add(original.turn_id)
         _note_routed(original, effects)
         _write(original, effects)
@@ -396,7 +398,7 @@ def _revision(original: Original, reason: RowState, at: datetime) -> RevisionRow
 def _note_routed(original: Original, effects: Effects) -> None:
     """Record the change of a message of a stream agent, which may not be delivered yet."""
     is_routed = original.turn_id is None and not original.details.get("observed")
-    if is_routed and original.message_id is not None:
+    if is_routed and not original.removal and original.message_id is not None:
         effects.routed_changes.append(RoutedChange(original.message_id, original.session_id))
 
 
@@ -420,5 +422,6 @@ def _write(original: Original, effects: Effects) -> None:
                 content=original.content,
                 details=details,
                 state=original.state,
+                removal=original.removal,
             )
         )

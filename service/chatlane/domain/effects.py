@@ -74,7 +74,10 @@ class WaitingRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """One row of a transcript; `details` and `source` are JSON text."""
+    """One row of a transcript; `details` and `source` are JSON text.
+
+    `row_id` is the id of the row, if another row had its place before.
+    """
 
     session_id: UUID
     seq: int
@@ -89,6 +92,7 @@ class MessageRow(NamedTuple):
     turn_id: UUID | None = None
     reply_to: UUID | None = None
     part: int | None = None
+    row_id: UUID | None = None
 
 
 class SeenRow(NamedTuple):
@@ -125,13 +129,17 @@ class WaitingChange(NamedTuple):
 
 
 class RowChange(NamedTuple):
-    """The content of a transcript row after an edit or a delete."""
+    """The content of a transcript row after an edit or a delete.
+
+    `removal` is the number of the change that archived the row; 0 while it is in the transcript.
+    """
 
     session_id: UUID
     seq: int
     content: str | None
     details: str
     state: str | None
+    removal: int = 0
 
 
 class ExpiringRow(NamedTuple):

@@ -58,3 +58,21 @@ def first_id_at(moment: datetime) -> UUID:
 def time_of(derived: UUID) -> datetime:
     """Return the time in a derived id, in UTC, cut to milliseconds."""
     return _EPOCH + (derived.int >> 80) * _MILLISECOND
+
+
+def row_id_of(session_id: UUID, seq: int, revision: int = 0) -> UUID:
+    """Return the UUIDv8 of a row that was written at a place of a session.
+
+    A column of the row has the id only where this does not give it: once the row moved to another
+    session, or if another row had the place before.
+
+    Args:
+        session_id: Session in which the row was written.
+        seq: Place at which it was written.
+        revision: Revision of the transcript, of a row that took the place of another one.
+    """
+    trigger = session_id.bytes + seq.to_bytes(8)
+    if revision:
+        trigger += revision.to_bytes(8)
+    hashed = int.from_bytes(sha256(trigger).digest()[:16])
+    return UUID(int=hashed & ~(0xF << 76 | 0b11 << 62) | _VERSION_8 | _VARIANT)

@@ -136,14 +136,14 @@ GRANT DELETE, SELECT ON message_revisions TO "chatlane_retention";
 GRANT DELETE, SELECT, UPDATE ON messages TO "chatlane_retention";
 GRANT SELECT ON outbox TO "chatlane_retention";
 GRANT SELECT, UPDATE ON partitions TO "chatlane_retention";
-GRANT DELETE, SELECT ON removed_messages TO "chatlane_retention";
+GRANT DELETE, SELECT, UPDATE ON removed_messages TO "chatlane_retention";
 GRANT SELECT ON routers TO "chatlane_retention";
 GRANT DELETE, INSERT, SELECT, UPDATE ON search_progress TO "chatlane_retention";
 GRANT DELETE, SELECT ON searchable TO "chatlane_retention";
 GRANT DELETE, SELECT ON session_holds TO "chatlane_retention";
 GRANT DELETE, SELECT, UPDATE ON sessions TO "chatlane_retention";
 GRANT DELETE, SELECT, UPDATE ON turns TO "chatlane_retention";
-GRANT DELETE, SELECT ON waiting TO "chatlane_retention";
+GRANT DELETE, SELECT, UPDATE ON waiting TO "chatlane_retention";
 
 -- People and dashboards: no content, no name, no token.
 GRANT SELECT (full_at, told_until) ON admission TO "chatlane_reader";
@@ -162,11 +162,11 @@ GRANT SELECT (at, session_id, turn_id, attempt) ON late_results TO "chatlane_rea
 GRANT SELECT ON log_marks TO "chatlane_reader";
 GRANT SELECT ON log_trims TO "chatlane_reader";
 GRANT SELECT (id, session_id, message_id, reason, at) ON message_revisions TO "chatlane_reader";
-GRANT SELECT (session_id, seq, id, role, turn_id, reply_to, part, created_at, state, unanswered) ON messages TO "chatlane_reader";
+GRANT SELECT (session_id, seq, id, role, turn_id, reply_to, part, created_at, state, unanswered, row_id) ON messages TO "chatlane_reader";
 GRANT SELECT (id, session_id, stream, router, message_id, created_at) ON outbox TO "chatlane_reader";
 GRANT SELECT ON partitions TO "chatlane_reader";
 GRANT SELECT ON reconciliation TO "chatlane_reader";
-GRANT SELECT (session_id, removal, seq, reason, removed_at, id, role, turn_id, reply_to, part, created_at) ON removed_messages TO "chatlane_reader";
+GRANT SELECT (session_id, removal, seq, reason, removed_at, id, role, turn_id, reply_to, part, created_at, row_id, state, unanswered, successor_from, successor_through) ON removed_messages TO "chatlane_reader";
 GRANT SELECT ON routers TO "chatlane_reader";
 GRANT SELECT ON schema_migrations TO "chatlane_reader";
 GRANT SELECT (session_id, seq, removal, removed_seq) ON search_progress TO "chatlane_reader";

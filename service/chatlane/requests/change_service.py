@@ -37,6 +37,7 @@ from chatlane_schemas.session_api.transcripts import (
     TranscriptChanged,
     TranscriptCompact,
     TranscriptReplace,
+    TranscriptRestore,
     TranscriptRetry,
     TranscriptRewind,
 )
@@ -104,6 +105,7 @@ CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
         TranscriptReplace: Change("transcript.replace", TranscriptChanged, transcripts.change),
         TranscriptCompact: Change("transcript.compact", TranscriptChanged, transcripts.change),
         TranscriptRewind: Change("transcript.rewind", TranscriptChanged, transcripts.change),
+        TranscriptRestore: Change("transcript.restore", TranscriptChanged, transcripts.change),
         TranscriptRetry: Change("transcript.retry", TranscriptChanged, transcripts.change),
     }
 )

@@ -9,14 +9,16 @@ from chatlane.decisions.operations.rewind import retry
 from chatlane.domain.addressing.keys import MalformedKeyError
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects, MessageRow, without_nulls
+from chatlane.domain.ids import row_id_of
 from chatlane.domain.sessions.refusals import conflict, invalid, no_session, stale
 from chatlane.domain.sessions.session_flags import end_session, session_behind
 from chatlane.domain.sessions.transcripts import Version, placements
-from chatlane.domain.turns.lifecycle import open_turn, void_turn
+from chatlane.domain.turns.lifecycle import open_turn, reasoning_details, void_turn
 from chatlane.store import turns
 from chatlane.store.addressing import identities, lanes
 from chatlane.store.conversations import lane_merges, sessions
 from chatlane.store.history import messages, transcript_changes
+from chatlane.store.history.transcript_changes import Successors
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.fields import MAX_INT64
@@ -28,6 +30,7 @@ from chatlane_schemas.session_api.transcripts import (
     TranscriptChanged,
     TranscriptCompact,
     TranscriptReplace,
+    TranscriptRestore,
     TranscriptRetry,
     TranscriptRewind,
 )
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
     from chatlane.postgres.pool import Connection
     from chatlane.requests.context import Call
-    from chatlane.store.history.transcript_changes import TranscriptCounters
+    from chatlane.store.history.transcript_changes import Reason, TranscriptCounters
     from chatlane_schemas.session_api.transcripts import AppendedRow, PlacedRow
 
 Answer: TypeAlias = TranscriptChanged | ApiError
@@ -103,6 +106,8 @@ async def _apply(
             return await _compact(connection, session, request)
         case TranscriptRewind():
             return await _rewind(connection, session, request)
+        case TranscriptRestore():
+            return await _restore(connection, session, request)
         case _:
             raise TypeError(type(request).__name__)
 
@@ -114,7 +119,7 @@ async def _append(
     if isinstance(known, ApiError):
         return known
     placed = placements(request.rows, known, session.next_seq)
-    session.next_seq += await _insert(connection, session.id, request.rows, placed)
+    session.next_seq += await _insert(connection, session, request.rows, placed)
     return _changed(session, placed=placed)
 
 
@@ -129,9 +134,11 @@ async def _replace(
     known = await _known(connection, session.id, request.rows)
     if isinstance(known, ApiError):
         return known
-    removed = await _remove(connection, session, reason="replaced")
     placed = placements(request.rows, {}, session.next_seq)
-    session.next_seq += await _insert(connection, session.id, request.rows, placed)
+    new = sum(not place.is_repeat for place in placed)
+    successors = Successors(session.next_seq, session.next_seq + new - 1)
+    removed = await _remove(connection, session, reason="replaced", successors=successors)
+    session.next_seq += await _insert(connection, session, request.rows, placed)
     return _changed(session, placed=placed, removed_rows=removed)
 
 
@@ -143,8 +150,16 @@ async def _compact(
     placed = await _summary_places(connection, session, request, first)
     if isinstance(placed, ApiError):
         return placed
-    removed = await _remove(connection, session, through_seq=request.through_seq, reason="replaced")
-    session.seq_gaps -= await _insert(connection, session.id, request.rows, placed)
+    removed = await _remove(
+        connection,
+        session,
+        through_seq=request.through_seq,
+        reason="replaced",
+        successors=Successors(first, request.through_seq),
+    )
+    session.seq_gaps -= await _insert(
+        connection, session, request.rows, placed, revision=session.revision
+    )
     return _changed(session, placed=placed, removed_rows=removed)
 
 
@@ -182,6 +197,42 @@ async def _rewind(
     await transcript_changes.uncount_said(connection, session.id, said)
     removed = await _remove(connection, session, from_seq=last.from_seq, reason="undone")
     return _changed(session, removed_rows=removed, undone_text=last.text)
+
+
+async def _restore(
+    connection: Connection, session: TranscriptCounters, request: TranscriptRestore
+) -> Answer:
+    """Put the rows of one change back, and take out the rows that replaced them."""
+    refusal = _not_removable(session, request.expected_version)
+    if refusal is not None:
+        return refusal
+    found = await transcript_changes.find_removal(connection, session.id, request.removal)
+    if found.first_seq is None or found.last_seq is None:
+        return conflict("the archive has no rows of this change")
+    if found.covered_by is not None:
+        return conflict(f"change {found.covered_by} replaced rows there: restore it first")
+    if found.reason == "replaced" and found.successor_from is None:
+        return conflict("an earlier release did not note which rows took their place")
+    if found.is_taken:
+        return conflict("another row has the place or the id of one of them")
+    removed = 0
+    if found.successor_from is not None and found.successor_through is not None:
+        removed = await _remove(
+            connection,
+            session,
+            from_seq=found.successor_from,
+            through_seq=found.successor_through,
+            reason="undone",
+            successors=Successors(found.first_seq, found.last_seq),
+        )
+    else:
+        await transcript_changes.count_restored(connection, session.id, found.said)
+    restored = await transcript_changes.put_back(
+        connection, session.id, request.removal, found.first_seq, found.last_seq
+    )
+    session.revision += 1
+    session.seq_gaps -= restored
+    return _changed(session, removed_rows=removed, restored_rows=restored)
 
 
 async def _retry(request: TranscriptRetry, session: Session, call: Call) -> Answer:
@@ -253,7 +304,7 @@ async def _compact_to_child(request: TranscriptCompact, parent: Session, call: C
     await transcript_changes.move_tail(
         connection, parent.id, request.through_seq, child.id, len(request.rows) + 1
     )
-    await _insert(connection, child.id, request.rows, placed)
+    await _insert(connection, child, request.rows, placed)
     await transcript_changes.inherit(connection, parent.id, child.id)
     return TranscriptChanged(
         id=new_envelope_id(),
@@ -293,6 +344,7 @@ def _changed(
     *,
     placed: tuple[PlacedRow, ...] = (),
     removed_rows: int = 0,
+    restored_rows: int = 0,
     undone_text: str | None = None,
 ) -> TranscriptChanged:
     return TranscriptChanged(
@@ -302,6 +354,7 @@ def _changed(
         version=session.version.text,
         placed=placed,
         removed_rows=removed_rows,
+        restored_rows=restored_rows,
         undone_text=undone_text,
     )
 
@@ -315,15 +368,25 @@ async def _known(
 
 async def _insert(
     connection: Connection,
-    session_id: UUID,
+    session: TranscriptCounters | Session,
     rows: Sequence[AppendedRow],
     placed: Sequence[PlacedRow],
+    *,
+    revision: int = 0,
 ) -> int:
-    """Write the new rows at their places; returns how many."""
+    """Write the new rows at their places; returns how many.
+
+    Args:
+        connection: Connection of the transaction that has locked the session.
+        session: The session to write to.
+        rows: The rows of the request.
+        placed: The place of each.
+        revision: Revision of the transcript, if other rows had these places before.
+    """
     now = datetime.now(UTC)
     new = [
         MessageRow(
-            session_id,
+            session.id,
             place.seq,
             row.role,
             row.content,
@@ -334,11 +397,13 @@ async def _insert(
                     "tool_calls": row.tool_calls,
                     "tool_call_id": row.tool_call_id,
                     "tool_name": row.tool_name,
+                    "reasoning": reasoning_details(row, session.agent),
                     "attachments": row.attachments or None,
                 }
             ),
             author=row.author,
             platform_message_id=row.platform_message_id or None,
+            row_id=row_id_of(session.id, place.seq, revision) if revision else None,
         )
         for row, place in zip(rows, placed, strict=True)
         if place.seq is not None and not place.is_repeat
@@ -351,13 +416,19 @@ async def _remove(
     connection: Connection,
     session: TranscriptCounters,
     *,
-    reason: str,
+    reason: Reason,
     from_seq: int = 1,
     through_seq: int = MAX_INT64,
+    successors: Successors | None = None,
 ) -> int:
     """Move rows to the archive, and update the counters of the session."""
     removed = await transcript_changes.take_out(
-        connection, session.id, from_seq, through_seq=through_seq, reason=reason
+        connection,
+        session.id,
+        from_seq,
+        through_seq=through_seq,
+        reason=reason,
+        successors=successors,
     )
     if removed:
         session.revision += 1

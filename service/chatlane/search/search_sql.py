@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
+from chatlane.domain.ids import row_id_of
 from chatlane.postgres.stored_values import known_value
 from chatlane.search.tokens import (
     MAX_CHARACTERS,
@@ -49,6 +50,7 @@ class Hit(NamedTuple):
         id: Orders hits of equal rank; the higher id is newer.
         removal: Number of the change that replaced the row with a summary; 0 for a current row.
         content: Beginning of the text, as far as it is searchable.
+        row_id: Id of the row.
     """
 
     rank: float
@@ -61,6 +63,7 @@ class Hit(NamedTuple):
     content: str
     created_at: datetime
     title: str | None
+    row_id: UUID | None = None
 
     @property
     def place(self) -> Place:
@@ -104,15 +107,17 @@ class SearchReads:
             ) AS matching
         )
         SELECT ranked.rank, ranked.id, ranked.session_id, ranked.removal, ranked.seq, found.role,
-               found.author, found.content, found.created_at, sessions.title
+               found.author, found.content, found.created_at, sessions.title,
+               found.row_id
         FROM ranked
         -- Rows that are neither in the transcript nor replaced by a summary were rewound.
         CROSS JOIN LATERAL (
-            SELECT role, author, left(content, $9) AS content, created_at FROM messages
+            SELECT role, author, left(content, $9) AS content, created_at, row_id FROM messages
             WHERE ranked.removal = 0 AND messages.session_id = ranked.session_id
               AND messages.seq = ranked.seq
             UNION ALL
-            SELECT role, author, left(content, $9), created_at FROM removed_messages AS removed
+            SELECT role, author, left(content, $9), created_at, row_id
+            FROM removed_messages AS removed
             WHERE ranked.removal > 0 AND removed.session_id = ranked.session_id
               AND removed.removal = ranked.removal AND removed.seq = ranked.seq
               AND removed.reason = 'replaced'
@@ -173,4 +178,7 @@ def _scopes(owners: Iterable[str] | None, wanted: TranscriptSearch) -> Iterator[
 
 def _hit(row: asyncpg.Record) -> Hit:
     hit = Hit(*row.values())
-    return hit._replace(role=known_value(Role, hit.role, "messages.role") or Role.SYSTEM)
+    return hit._replace(
+        role=known_value(Role, hit.role, "messages.role") or Role.SYSTEM,
+        row_id=hit.row_id or row_id_of(hit.session_id, hit.seq),
+    )

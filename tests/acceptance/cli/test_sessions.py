@@ -62,6 +62,17 @@ async def test_sessions_are_listed_shown_and_named(talked: Installation) -> None
     assert (await talked.run("sessions", "title", ANN, "x" * 101)).code == 2
 
 
+async def test_an_undone_turn_is_listed_and_put_back(talked: Installation) -> None:
+    _, *before = await objects(talked, "show", ANN)
+    await talked.done("chat", "--as", "ann", typed="/undo\n")
+    listed = await talked.done("transcripts", "removed", ANN, "--json")
+    rows = [json.loads(line) for line in listed.splitlines()]
+    assert [row["row_id"] for row in rows] == [row["row_id"] for row in before[:1:-1]]
+    assert await talked.done("transcripts", "restore", ANN, "1") == "2 rows are back\n"
+
+    assert (await objects(talked, "show", ANN))[1:] == before
+
+
 async def test_a_chat_begins_anew_goes_back_and_is_copied(talked: Installation) -> None:
     before, *_ = await objects(talked, "title", ANN, "trip")
     reset = await talked.done("sessions", "reset", ANN)

@@ -122,7 +122,8 @@ async def test_every_request_of_the_contract_is_answered(api: Api) -> None:
 READS: Final = {
     *("delivery.get", "delivery.find"),
     *("session.count", "session.find", "session.get", "session.list", "session.peek"),
-    *("session.rounds", "transcript.load", "transcript.revisions", "transcript.search"),
+    *("session.rounds", "transcript.load", "transcript.removed", "transcript.revisions"),
+    "transcript.search",
 }
 
 

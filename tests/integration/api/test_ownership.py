@@ -42,7 +42,7 @@ class Api:
         transcripts = TranscriptQueries(TranscriptReads(kernel.store))
         handlers = request_handler.changes(service.change)
         handlers |= request_handler.reads(SessionQueries(reads).table())
-        handlers |= request_handler.reads(transcripts.table())
+        handlers |= request_handler.reads_of_callers(transcripts.table())
         self._handlers = {
             SessionGet: handlers["session.get"],
             TranscriptLoad: handlers["transcript.load"],

@@ -137,7 +137,10 @@ class FakeReads:
         if self.failure is not None:
             raise self.failure
 
-    async def find(self, session_id: UUID, person: Person | None = None) -> SessionView | None:
+    async def find(
+        self, session_id: UUID, person: Person | None = None, *, with_chain: bool = False
+    ) -> SessionView | None:
+        assert not with_chain
         self._check()
         self.asked_for = person
         return next((s for s in self.sessions if s.id == session_id), None)
@@ -205,8 +208,9 @@ class FakeTranscripts:
         max_bytes: int,
         row_bytes: int,
         content_from: int | None,
+        with_reasoning: bool,
     ) -> RowsBefore:
-        del session_id, max_bytes, row_bytes, content_from
+        del session_id, max_bytes, row_bytes, content_from, with_reasoning
         below = [row for row in reversed(self.stored) if row.seq < below_seq]
         return RowsBefore(tuple(below[:limit]), len(below) > limit)
 
@@ -300,7 +304,7 @@ class Api:
         return (
             request_handler.changes(self.service.change)
             | request_handler.reads(SessionQueries(self.reads).table())
-            | request_handler.reads(TranscriptQueries(self.transcripts).table())
+            | request_handler.reads_of_callers(TranscriptQueries(self.transcripts).table())
             | request_handler.reads(SearchQueries(self.search).table())
         )
 

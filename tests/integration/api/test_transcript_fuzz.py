@@ -91,7 +91,7 @@ async def api(database_url: str) -> AsyncIterator[Api]:
     async with open_store(database_url) as store:
         queries = TranscriptQueries(TranscriptReads(store))
         changes = request_handler.changes(change_service(store).change)
-        yield Api(changes | request_handler.reads(queries.table()), connection)
+        yield Api(changes | request_handler.reads_of_callers(queries.table()), connection)
     await connection.close()
 
 

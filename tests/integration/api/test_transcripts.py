@@ -54,7 +54,8 @@ class Api:
 
     def __init__(self, store: Store, connection: asyncpg.Connection) -> None:
         request_handler = RequestHandler(Metrics())
-        self._handlers = request_handler.reads(TranscriptQueries(TranscriptReads(store)).table())
+        queries = TranscriptQueries(TranscriptReads(store))
+        self._handlers = request_handler.reads_of_callers(queries.table())
         self.changes = request_handler.changes(change_service(store).change)
         self.store = store
         self.connection = connection

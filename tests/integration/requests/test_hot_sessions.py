@@ -123,7 +123,7 @@ async def test_long_rows_make_pages_and_no_oversized_reply(kernel: Kernel) -> No
         DAY,
     )
     queries = TranscriptQueries(TranscriptReads(kernel.store))
-    handlers = RequestHandler(Metrics()).reads(queries.table())
+    handlers = RequestHandler(Metrics()).reads_of_callers(queries.table())
     seen: list[int] = []
     before = None
     for _ in range(5):

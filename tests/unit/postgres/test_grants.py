@@ -60,7 +60,7 @@ REVIEWED = {
     ("store/dead_letters.py", "query"),  # one of two constants
     ("store/keyed_rows.py", "query"),  # one of its constants
     ("privacy/erase_sql.py", "edge_sql"),  # constants of a list
-    ("privacy/erase_sql.py", "senders_sql"),
+    ("privacy/erase_sql.py", "found_sql"),
     ("privacy/erasure_list_sql.py", "query"),  # one of two constants
     ("postgres/grants.py", "statements(roles)"),  # the owner's
     ("postgres/migrations.py", "\"SELECT to_regclass('schema_migrations') IS NOT NULL\""),

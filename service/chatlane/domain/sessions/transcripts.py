@@ -181,9 +181,11 @@ def _with_placeholders(
     missing = [
         calling.model_copy(
             update={
+                "row_id": None,
                 "role": Role.TOOL,
                 "content": NO_RESULT,
                 "tool_calls": None,
+                "reasoning": None,
                 "tool_call_id": call.id,
                 "attachments": (),
                 "is_placeholder": True,

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import Trace
     from chatlane.domain.notices import Notices
     from chatlane.domain.states import Session
-    from chatlane_schemas.results import ResultMessage
+    from chatlane_schemas.results import ResultMessage, TranscriptRow
     from chatlane_schemas.source import Source
 
 # How long an unclaimed turn waits for its next notification, by notifications sent so far. A worker
@@ -703,10 +703,18 @@ def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[Me
             "tool_calls": entry.tool_calls,
             "tool_call_id": entry.tool_call_id,
             "tool_name": entry.tool_name,
+            "reasoning": reasoning_details(entry, turn.agent),
         }
         row_id = None if number is None else _answer_id(arrived, number)
         rows.append(row(entry.role, entry.content, details, row_id))
     return rows
+
+
+def reasoning_details(row: TranscriptRow, agent: str) -> dict[str, object] | None:
+    """Return the reasoning of a row as it is stored; None without any."""
+    if row.reasoning is None:
+        return None
+    return row.reasoning.model_dump(mode="json", exclude_none=True) | {"agent": agent}
 
 
 def _answer_id(arrived: ArrivedResult, number: int) -> UUID:

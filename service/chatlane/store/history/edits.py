@@ -73,19 +73,24 @@ async def find_homes(connection: Connection, digests: Iterable[bytes]) -> dict[b
 
 
 FIND_ORIGINALS_SQL: Final[LiteralString] = """
--- waiting → messages: user messages of locked sessions by their platform ids
+-- waiting → messages → removed_messages: user messages of locked sessions by their platform ids
 SELECT found.*, want.platform_message_id
 FROM unnest($1::uuid[], $2::text[]) AS want (session_id, platform_message_id)
 CROSS JOIN LATERAL (
     SELECT session_id, arrival AS place, true AS is_waiting, content, details, size_bytes,
-           NULL::uuid AS turn_id, message_id, NULL::text AS state, source
+           NULL::uuid AS turn_id, message_id, NULL::text AS state, source, 0::bigint AS removal
     FROM waiting
     WHERE session_id = want.session_id AND platform_message_id = want.platform_message_id
     UNION ALL
-    SELECT session_id, seq, false, content, details, 0, turn_id, id, state, source
+    SELECT session_id, seq, false, content, details, 0, turn_id, id, state, source, 0
     FROM messages
     WHERE session_id = want.session_id AND platform_message_id = want.platform_message_id
       -- Our people write rows with the role of the agent, and with a source.
+      AND (role = 'user' OR source IS NOT NULL)
+    UNION ALL
+    SELECT session_id, seq, false, content, details, 0, turn_id, id, state, source, removal
+    FROM removed_messages
+    WHERE session_id = want.session_id AND platform_message_id = want.platform_message_id
       AND (role = 'user' OR source IS NOT NULL)
 ) AS found
 """
@@ -116,6 +121,7 @@ def _found(row: Record) -> Found:
         turn_id=row["turn_id"],
         message_id=row["message_id"],
         state=row["state"],
+        removal=row["removal"],
     )
     source = row["source"]
     return Found(original, source and digest_of(read_source(source, "messages")))
@@ -172,6 +178,22 @@ FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::jsonb[], $5::text[])
 WHERE messages.session_id = new.session_id AND messages.seq = new.seq
 """
 
+CHANGE_ARCHIVED_SQL: Final[LiteralString] = """
+-- removed_messages: write edited and deleted rows, which search does not find any more
+WITH new AS (
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::jsonb[], $5::text[], $6::bigint[])
+        AS new (session_id, seq, content, details, state, removal)
+), found AS (
+    DELETE FROM searchable USING new
+    WHERE searchable.session_id = new.session_id AND searchable.removal = new.removal
+      AND searchable.seq = new.seq
+)
+UPDATE removed_messages SET content = new.content, details = new.details, state = new.state
+FROM new
+WHERE removed_messages.session_id = new.session_id AND removed_messages.removal = new.removal
+  AND removed_messages.seq = new.seq
+"""
+
 INSERT_REVISIONS_SQL: Final[LiteralString] = """
 -- message_revisions: insert the previous texts of rows
 INSERT INTO message_revisions (
@@ -192,11 +214,15 @@ async def change_rows(
     revisions: Sequence[RevisionRow],
 ) -> None:
     """Apply edits and deletes of transcript rows, and store their previous text as revisions."""
-    last = {(change.session_id, change.seq): change for change in changes}
-    if last:
-        await connection.execute(CHANGE_ROWS_SQL, *columns(last.values(), 5))
-        texts = [(change.session_id, change.seq, change.content) for change in last.values()]
+    last = {(change.session_id, change.seq, change.removal): change for change in changes}
+    live = [change for change in last.values() if not change.removal]
+    archived = [change for change in last.values() if change.removal]
+    if live:
+        await connection.execute(CHANGE_ROWS_SQL, *columns([change[:5] for change in live], 5))
+        texts = [(change.session_id, change.seq, change.content) for change in live]
         await index_sql.rewrite(connection, texts)
+    if archived:
+        await connection.execute(CHANGE_ARCHIVED_SQL, *columns(archived, 6))
     if revisions:
         await connection.execute(INSERT_REVISIONS_SQL, *columns(revisions, 7))
         changed = sorted({revision.session_id for revision in revisions})

@@ -16,7 +16,7 @@ from chatlane_schemas.results import TranscriptRow
 from chatlane_schemas.turns import TurnMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from asyncpg import Record
@@ -30,17 +30,17 @@ INSERT_MESSAGES_SQL: Final[LiteralString] = """
 -- messages: insert transcript rows
 INSERT INTO messages (
     session_id, seq, role, content, created_at, id, details, author, platform_message_id, source,
-    turn_id, reply_to, part)
+    turn_id, reply_to, part, row_id)
 SELECT * FROM unnest(
     $1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::timestamptz[], $6::uuid[], $7::jsonb[],
-    $8::text[], $9::text[], $10::jsonb[], $11::uuid[], $12::uuid[], $13::int[])
+    $8::text[], $9::text[], $10::jsonb[], $11::uuid[], $12::uuid[], $13::int[], $14::uuid[])
 """
 
 
 async def insert(connection: Connection, rows: Sequence[MessageRow]) -> None:
     """Append rows at the places that their sessions assigned."""
     if rows:
-        await connection.execute(INSERT_MESSAGES_SQL, *columns(rows, 13))
+        await connection.execute(INSERT_MESSAGES_SQL, *columns(rows, 14))
 
 
 LAST_SOURCE_SQL: Final[LiteralString] = """
@@ -99,14 +99,27 @@ WHERE size_bytes <= $2 ORDER BY turn_id, seq
 
 
 async def steps_of_turns(
-    connection: Connection, turn_ids: Iterable[UUID], max_bytes: int
+    connection: Connection,
+    turn_ids: Iterable[UUID],
+    max_bytes: int,
+    *,
+    with_reasoning: Container[UUID] = (),
 ) -> dict[UUID, list[TranscriptRow]]:
-    """Return the newest rows that earlier attempts at turns added, in transcript order."""
+    """Return the newest rows that earlier attempts at turns added, in transcript order.
+
+    Args:
+        connection: Connection to read on.
+        turn_ids: The turns.
+        max_bytes: Size of the rows of one turn.
+        with_reasoning: Turns whose rows keep their reasoning.
+    """
     found: dict[UUID, list[TranscriptRow]] = {}
     for turn_id, role, content, details in await connection.fetch(
         STEPS_OF_TURNS_SQL, list(turn_ids), max_bytes
     ):
         fields = from_json(details or "{}") | {"role": role, "content": content}
+        if turn_id not in with_reasoning:
+            fields.pop("reasoning", None)
         row = read_record(TranscriptRow, fields, "messages", is_json=True)
         if row is not None:
             found.setdefault(turn_id, []).append(row)

@@ -7,7 +7,7 @@ statements see rows, not pending effects.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, LiteralString, NamedTuple, TypeAlias
 
 from chatlane.domain.sessions.transcripts import KnownRow, UserRow, Version, turn_starts
 from chatlane.domain.turns.retries import Said
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from chatlane.postgres.pool import Connection
     from chatlane_schemas.session_api.transcripts import AppendedRow
+
+Reason: TypeAlias = Literal["undone", "replaced"]
 
 # A turn has at most 50 messages, and a rewind covers few turns.
 _USER_ROWS_AT_ONCE: Final = 200
@@ -38,6 +40,7 @@ class TranscriptCounters:
     active_turn: UUID | None
     has_ended: bool
     owner: str | None
+    agent: str
 
     @property
     def version(self) -> Version:
@@ -48,7 +51,7 @@ class TranscriptCounters:
 LOCK_SQL: Final[LiteralString] = """
 -- sessions: lock the session of a transcript
 SELECT id, next_seq, revision, seq_gaps, active_turn,
-       ended_at IS NOT NULL AS has_ended, owner
+       ended_at IS NOT NULL AS has_ended, owner, agent
 FROM sessions WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -243,9 +246,12 @@ async def said_from(connection: Connection, session_id: UUID, from_seq: int) -> 
 
 
 TAKE_OUT_SQL: Final[LiteralString] = """
--- messages → removed_messages: archive the rows between two places
+-- messages → removed_messages: archive the rows between two places, without or with context
 WITH removed AS (
-    DELETE FROM messages WHERE session_id = $1 AND seq >= $2 AND seq <= $3 RETURNING *
+    DELETE FROM messages
+    WHERE session_id = $1 AND seq >= $2 AND seq <= $3
+      AND ($5::boolean OR (details ? 'observed') IS NOT TRUE)
+    RETURNING *
 ), counted AS (
     UPDATE sessions SET revision = revision + 1, seq_gaps = seq_gaps + taken.rows
     FROM (SELECT count(*) AS rows FROM removed) AS taken
@@ -254,11 +260,20 @@ WITH removed AS (
 )
 INSERT INTO removed_messages (
     session_id, removal, seq, reason, id, role, content, details, author, platform_message_id,
-    source, turn_id, reply_to, part, created_at)
+    source, turn_id, reply_to, part, created_at, row_id, state, unanswered, successor_from,
+    successor_through)
 SELECT session_id, counted.revision, seq, $4::text, id, role, content, details, author,
-       platform_message_id, source, turn_id, reply_to, part, created_at
+       platform_message_id, source, turn_id, reply_to, part, created_at, row_id, state, unanswered,
+       $6::bigint, $7::bigint
 FROM removed CROSS JOIN counted
 """
+
+
+class Successors(NamedTuple):
+    """The places of the rows that take the place of removed rows."""
+
+    from_seq: int
+    through_seq: int
 
 
 async def take_out(
@@ -267,16 +282,120 @@ async def take_out(
     from_seq: int,
     *,
     through_seq: int = MAX_INT64,
-    reason: str = "undone",
+    reason: Reason = "undone",
+    successors: Successors | None = None,
 ) -> int:
     """Move rows of a locked session to the archive; returns how many.
 
     If any rows move, the session's revision grows by one, and its number of places without a row
     grows by the number of rows.
 
-    `reason` is `undone`, or `replaced` if a summary or other rows replace them.
+    Without successors the rows of a turn are taken back. Overheard messages, reactions and other
+    context in between belong to no turn, and stay.
+
+    Args:
+        reason: `undone`, or `replaced` if a summary or other rows say the same.
+        successors: Rows that leave the transcript if the removed ones come back.
     """
-    status = await connection.execute(TAKE_OUT_SQL, session_id, from_seq, through_seq, reason)
+    status = await connection.execute(
+        TAKE_OUT_SQL,
+        session_id,
+        from_seq,
+        through_seq,
+        reason,
+        successors is not None,
+        *(successors or (None, None)),
+    )
+    await index_sql.forget_rows(connection, session_id, from_seq, through_seq)
+    return count_of(status)
+
+
+FIND_REMOVAL_SQL: Final[LiteralString] = """
+-- removed_messages: the rows that one change took out, and what is in their way
+WITH archived AS (
+    SELECT * FROM removed_messages WHERE session_id = $1 AND removal = $2
+), bounds AS (
+    SELECT min(seq) AS first_seq, max(seq) AS last_seq, min(reason) AS reason,
+           min(successor_from) AS successor_from, max(successor_through) AS successor_through,
+           count(*) FILTER (
+               WHERE role = 'user' AND source IS NOT NULL
+                 AND coalesce(details ->> 'kind', 'message') = 'message'
+                 AND source #>> '{sender,is_bot}' IS DISTINCT FROM 'true') AS said
+    FROM archived
+), taken AS (
+    SELECT live.* FROM archived CROSS JOIN LATERAL (
+        SELECT session_id, seq FROM messages
+        WHERE messages.session_id = archived.session_id AND messages.seq = archived.seq
+        UNION ALL
+        SELECT session_id, seq FROM messages WHERE messages.id = archived.id
+        UNION ALL
+        SELECT session_id, seq FROM messages
+        WHERE messages.reply_to = archived.reply_to AND messages.part = archived.part
+    ) AS live
+)
+SELECT bounds.*,
+       (SELECT max(later.removal) FROM removed_messages AS later
+        WHERE later.session_id = $1 AND later.removal > $2 AND later.reason = 'replaced'
+          AND later.successor_through >= first_seq) AS covered_by,
+       EXISTS (
+           SELECT FROM taken
+           WHERE session_id <> $1 OR successor_from IS NULL
+              OR seq < successor_from OR seq > successor_through) AS is_taken
+FROM bounds
+"""
+
+
+class Removal(NamedTuple):
+    """The rows that one change took out of a transcript.
+
+    Attributes:
+        first_seq: First place of the rows; None if there are none.
+        successor_from: First place of the rows that took their place; None if they were undone.
+        said: Messages of people among the rows.
+        covered_by: A later change that replaced rows at these places or behind them.
+        is_taken: Whether another row has a place or an id of theirs.
+    """
+
+    first_seq: int | None
+    last_seq: int | None
+    reason: str | None
+    successor_from: int | None
+    successor_through: int | None
+    said: int
+    covered_by: int | None
+    is_taken: bool
+
+
+async def find_removal(connection: Connection, session_id: UUID, removal: int) -> Removal:
+    """Return what is known of the rows that a change of a locked session took out."""
+    [row] = await connection.fetch(FIND_REMOVAL_SQL, session_id, removal)
+    return Removal(*row.values())
+
+
+PUT_BACK_SQL: Final[LiteralString] = """
+-- removed_messages → messages: put archived rows back at their places
+WITH back AS (
+    DELETE FROM removed_messages WHERE session_id = $1 AND removal = $2 RETURNING *
+), found AS (
+    DELETE FROM searchable WHERE session_id = $1 AND removal = $2
+)
+INSERT INTO messages (
+    session_id, seq, id, role, content, details, author, platform_message_id, source, turn_id,
+    reply_to, part, created_at, row_id, state, unanswered)
+SELECT session_id, seq, id, role, content, details, author, platform_message_id, source, turn_id,
+       reply_to, part, created_at, row_id, state, unanswered
+FROM back
+"""
+
+
+async def put_back(
+    connection: Connection, session_id: UUID, removal: int, from_seq: int, through_seq: int
+) -> int:
+    """Move archived rows of a locked session back to their places; returns how many.
+
+    The caller counts the change in the counters of the session.
+    """
+    status = await connection.execute(PUT_BACK_SQL, session_id, removal)
     await index_sql.forget_rows(connection, session_id, from_seq, through_seq)
     return count_of(status)
 
@@ -287,6 +406,7 @@ SELECT count(*) FROM messages
 WHERE session_id = $1 AND seq >= $2 AND role = 'user' AND source IS NOT NULL
   AND coalesce(details ->> 'kind', 'message') = 'message'
   AND source #>> '{sender,is_bot}' IS DISTINCT FROM 'true'
+  AND (details ? 'observed') IS NOT TRUE
 """
 
 
@@ -300,6 +420,17 @@ UNCOUNT_SQL: Final[LiteralString] = """
 -- sessions: messages of people that were undone do not count
 UPDATE sessions SET user_messages = greatest(0, user_messages - $2) WHERE id = $1
 """
+
+
+RECOUNT_SQL: Final[LiteralString] = """
+-- sessions: messages of people that came back count again
+UPDATE sessions SET user_messages = user_messages + $2 WHERE id = $1
+"""
+
+
+async def count_restored(connection: Connection, session_id: UUID, said: int) -> None:
+    """Add messages that came back to those of people in a locked session."""
+    await connection.execute(RECOUNT_SQL, session_id, said)
 
 
 async def uncount_said(connection: Connection, session_id: UUID, said: int) -> None:
@@ -339,7 +470,14 @@ WITH placed AS (
     FROM (SELECT count(*) AS rows FROM placed) AS moved
     WHERE sessions.id = $1 AND moved.rows > 0
 )
-UPDATE messages SET session_id = $3, seq = placed.to_seq FROM placed
+UPDATE messages SET
+    session_id = $3, seq = placed.to_seq,
+    -- The id that `row_id_of` gives for the place that the row leaves.
+    row_id = coalesce(messages.row_id, (
+        SELECT encode(set_byte(set_byte(
+            hash, 6, get_byte(hash, 6) & 15 | 128), 8, get_byte(hash, 8) & 63 | 128), 'hex')::uuid
+        FROM substr(sha256(uuid_send(messages.session_id) || int8send(messages.seq)), 1, 16) AS hash))
+FROM placed
 -- Rows change only under the lock of their session, so their places are stable. With a join by
 -- keys, a plan made for a small table compares each row with each.
 WHERE messages.ctid = placed.place

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, LiteralString, Protocol
 from pydantic_core import from_json
 
 from chatlane.domain.addressing.keys import is_shared, parse_session_key
+from chatlane.domain.ids import row_id_of
 from chatlane.domain.sessions.transcripts import CONTINUES, MAX_HOPS, Link, Version
 from chatlane.postgres.stored_values import known_value, read_record, read_source
 from chatlane.store.addressing import identities
@@ -15,7 +16,13 @@ from chatlane.store.history import replies
 from chatlane_schemas.content.elements import STORED_FIELDS, StoredContent
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.results import Role
-from chatlane_schemas.session_api.transcripts import Revision, RowState, TranscriptEntry
+from chatlane_schemas.session_api.transcripts import (
+    RemovedEntry,
+    Revision,
+    RowReasoning,
+    RowState,
+    TranscriptEntry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from chatlane.domain.catalog import Catalog
-    from chatlane.postgres.pool import Store
+    from chatlane.postgres.pool import Connection, Store
     from chatlane_schemas.content.replied import RepliedMessage
     from chatlane_schemas.inbound import Sender
     from chatlane_schemas.session_api.people import Person
@@ -42,6 +49,8 @@ class Prefix(Protocol):
 
 
 _SHOWN: Final = {"kind", "attachments", "tool_calls", "tool_call_id", "tool_name"}
+# Characters of an archived row that are shown; in JSON one takes at most six bytes.
+_REMOVED_CHARACTERS: Final = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +143,13 @@ class TranscriptReads:
                      AND coalesce($6::bigint, 0) + $5 / 4 < length(content)
                     THEN coalesce($6::bigint, 0) + $5 / 4 END AS content_next,
                author, platform_message_id, id, turn_id, created_at,
-               state, unanswered, source, found,
-               CASE WHEN unanswered = 'failed' THEN (
-                    SELECT error FROM turns WHERE turns.id = measured.turn_id AND turns.state = 'failed'
-               ) END AS error,
+               state, unanswered, source, row_id, found,
+               CASE WHEN unanswered IS DISTINCT FROM 'failed' THEN NULL
+                    -- A message of a stream agent has no turn.
+                    WHEN turn_id IS NULL THEN 'no worker answered it'
+                    ELSE (SELECT error FROM turns
+                          WHERE turns.id = measured.turn_id AND turns.state = 'failed')
+               END AS error,
                (SELECT session_key FROM sessions WHERE id = $1) AS session_key,
                (SELECT agent FROM sessions WHERE id = $1) AS agent
         FROM (
@@ -147,13 +159,19 @@ class TranscriptReads:
                    count(*) OVER () AS found
             FROM (
                 SELECT seq, role, content, details, author, platform_message_id, id, turn_id,
-                       created_at, state, unanswered, source,
+                       created_at, state, unanswered, source, row_id,
                        coalesce(octet_length(content), 0) + coalesce(length(details::text), 0)
                            AS bytes
-                FROM messages
-                WHERE session_id = $1 AND seq < $2
-                ORDER BY seq DESC
-                LIMIT $3::bigint + 1
+                FROM (
+                    SELECT seq, role, content, author, platform_message_id, id, turn_id,
+                           created_at, state, unanswered, source, row_id,
+                           CASE WHEN details ? 'reasoning' AND NOT $7 THEN details - 'reasoning'
+                                ELSE details END AS details
+                    FROM messages
+                    WHERE session_id = $1 AND seq < $2
+                    ORDER BY seq DESC
+                    LIMIT $3::bigint + 1
+                ) AS shown
             ) AS newest
         ) AS measured
         WHERE (bytes_so_far <= $4 AND place <= $3) OR place = 1
@@ -169,6 +187,7 @@ class TranscriptReads:
         max_bytes: int,
         row_bytes: int = MAX_ROW_BYTES,
         content_from: int | None = None,
+        with_reasoning: bool = False,
     ) -> RowsBefore:
         """Return the rows just below a place.
 
@@ -179,20 +198,94 @@ class TranscriptReads:
         while True:
             async with self._store.transaction() as connection:
                 rows = await connection.fetch(
-                    self._ROWS, session_id, below_seq, limit, max_bytes, row_bytes, content_from
+                    self._ROWS,
+                    session_id,
+                    below_seq,
+                    limit,
+                    max_bytes,
+                    row_bytes,
+                    content_from,
+                    with_reasoning,
                 )
-                details = [from_json(row["details"] or "{}") for row in rows]
-                replied = await replies.load(connection, details)
-            prefix = self._prefixes(rows)
+                entries = await self._entries(connection, session_id, rows, content_from)
             shown = tuple(
                 entry
-                for row, fields, other in zip(rows, details, replied, strict=True)
-                if (entry := _entry(row, fields, prefix, other, content_from)) is not None
+                for fields in entries
+                if (entry := read_record(TranscriptEntry, fields, "messages")) is not None
             )
             has_more = bool(rows) and rows[0]["found"] > len(rows)
             if shown or not has_more:
                 return RowsBefore(shown, has_more)
             below_seq = rows[-1]["seq"]
+
+    async def _entries(
+        self,
+        connection: Connection,
+        session_id: UUID,
+        rows: Sequence[asyncpg.Record],
+        content_from: int | None = None,
+    ) -> list[dict[str, object]]:
+        """Return the fields of `TranscriptEntry` of each row."""
+        details = [from_json(row["details"] or "{}") for row in rows]
+        replied = await replies.load(connection, details)
+        prefix = self._prefixes(rows)
+        return [
+            {
+                **_entry(row, fields, prefix, other, content_from),
+                "row_id": row["row_id"] or row_id_of(session_id, row["seq"]),
+            }
+            for row, fields, other in zip(rows, details, replied, strict=True)
+        ]
+
+    _REMOVED: Final[LiteralString] = """
+        -- transcripts.removed: archived rows of a session below a place, the last first
+        SELECT removal, reason, removed_at, seq, role, left(content, $6) AS content,
+               CASE WHEN length(details::text) <= $6 THEN details - 'reasoning'
+                    ELSE jsonb_strip_nulls(jsonb_build_object(
+                        'tool_call_id', details -> 'tool_call_id',
+                        'tool_name', details -> 'tool_name',
+                        'kind', details -> 'kind')) END AS details,
+               CASE WHEN length(content) > $6 THEN octet_length(content) END AS content_bytes,
+               CASE WHEN length(content) > $6 THEN $6 END AS content_next,
+               author, platform_message_id, id, turn_id, created_at, state, unanswered, source,
+               row_id, NULL AS error,
+               (SELECT session_key FROM sessions WHERE id = $1) AS session_key,
+               (SELECT agent FROM sessions WHERE id = $1) AS agent
+        FROM removed_messages
+        WHERE session_id = $1 AND ($2::bigint IS NULL OR removal = $2)
+          AND (removal, seq) < ($3::bigint, $4::bigint)
+        ORDER BY removal DESC, seq DESC
+        LIMIT $5
+    """
+
+    async def removed(
+        self, session_id: UUID, removal: int | None, *, below: tuple[int, int], limit: int
+    ) -> tuple[RemovedEntry, ...]:
+        """Return archived rows of a session, the last change and its last row first.
+
+        Args:
+            session_id: Session whose transcript the rows were in.
+            removal: The change that took the rows out; None for all changes.
+            below: Only rows before this change and place.
+            limit: Maximum number of rows.
+        """
+        async with self._store.transaction() as connection:
+            rows = await connection.fetch(
+                self._REMOVED, session_id, removal, *below, limit, _REMOVED_CHARACTERS
+            )
+            entries = await self._entries(connection, session_id, rows)
+        found = (
+            {
+                **entry,
+                "content_next": None,
+                "removal": row["removal"],
+                "reason": row["reason"],
+                "removed_at": row["removed_at"],
+            }
+            for row, entry in zip(rows, entries, strict=True)
+        )
+        shown = (read_record(RemovedEntry, fields, "removed_messages") for fields in found)
+        return tuple(entry for entry in shown if entry is not None)
 
     def _prefixes(self, rows: Sequence[asyncpg.Record]) -> Prefix:
         """Return a function that gives sender prefixes; always None in unshared sessions.
@@ -282,40 +375,44 @@ def _content(details: Mapping[str, object]) -> dict[str, object]:
     return {} if content is None else {name: getattr(content, name) for name in stored}
 
 
+def _reasoning(details: Mapping[str, object]) -> RowReasoning | None:
+    stored = details.get("reasoning")
+    if not isinstance(stored, dict):
+        return None
+    return read_record(RowReasoning, stored, "messages", is_json=True)
+
+
 def _entry(
     row: asyncpg.Record,
     details: Mapping[str, object],
     prefix: Prefix,
     replied: RepliedMessage | None,
     content_from: int | None,
-) -> TranscriptEntry | None:
-    """Return the API view of a row; None if its role is unknown."""
+) -> dict[str, object]:
+    """Return the fields of the API view of a row, but for its id."""
     if replied is not None and replied.sender is not None:
         replied = replied.model_copy(update={"sender_prefix": prefix(row, replied.sender)})
-    return read_record(
-        TranscriptEntry,
-        {
-            **{name: value for name, value in details.items() if name in _SHOWN},
-            **_content(details),
-            "replied": replied,
-            "seq": row["seq"],
-            "role": row["role"],
-            "content": _text(row, content_from),
-            "content_bytes": row["content_bytes"],
-            "content_next": row["content_next"],
-            "author": row["author"],
-            "author_name": _author_name(row),
-            "error": row["error"],
-            "sender_prefix": prefix(row),
-            "platform_message_id": row["platform_message_id"],
-            "message_id": row["id"],
-            "turn_id": row["turn_id"],
-            "tool_call_id": _id_text(details.get("tool_call_id")),
-            "buttons": details.get("buttons"),
-            "edits": details.get("edits"),
-            "created_at": row["created_at"],
-            "state": row["state"],
-            "unanswered": row["unanswered"],
-        },
-        "messages",
-    )
+    return {
+        **{name: value for name, value in details.items() if name in _SHOWN},
+        **_content(details),
+        "replied": replied,
+        "seq": row["seq"],
+        "role": row["role"],
+        "content": _text(row, content_from),
+        "content_bytes": row["content_bytes"],
+        "content_next": row["content_next"],
+        "author": row["author"],
+        "author_name": _author_name(row),
+        "error": row["error"],
+        "sender_prefix": prefix(row),
+        "platform_message_id": row["platform_message_id"],
+        "message_id": row["id"],
+        "turn_id": row["turn_id"],
+        "tool_call_id": _id_text(details.get("tool_call_id")),
+        "reasoning": _reasoning(details),
+        "buttons": details.get("buttons"),
+        "edits": details.get("edits"),
+        "created_at": row["created_at"],
+        "state": row["state"],
+        "unanswered": row["unanswered"],
+    }
