@@ -18,6 +18,7 @@ from chatlane.search import index_sql
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from asyncpg import Record
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.postgres.pool import Transaction
@@ -55,6 +56,21 @@ SELECT session_id, who, min(at), max(at) FROM (
 """  # noqa: S608 - names of this module
 
 
+def _quotes_sql(
+    table: LiteralString, number: LiteralString, stored_at: LiteralString
+) -> LiteralString:
+    return f"""
+-- {table}: whom the rows of a piece quote, by session
+SELECT session_id, details #>> '{{quote,sender_id}}', details #>> '{{replied_row,id}}', max({stored_at})
+FROM {table}
+WHERE (session_id, {number}) > ($1, $2)
+  AND ($3::uuid IS NULL OR (session_id, {number}) <= ($3, $4))
+  AND details ? 'quote' AND {stored_at} <= $5
+  AND source ->> 'platform' = $6 AND source ->> 'account' = $7
+GROUP BY 1, 2, 3
+"""  # noqa: S608 - names of this module
+
+
 EDGE_OF_MESSAGES_SQL: Final = _edge_sql("messages", "seq")
 SENDERS_OF_MESSAGES_SQL: Final = _senders_sql("messages", "seq", "created_at")
 EDGE_OF_WAITING_SQL: Final = _edge_sql("waiting", "arrival")
@@ -62,11 +78,20 @@ SENDERS_OF_WAITING_SQL: Final = _senders_sql("waiting", "arrival", "stored_at")
 EDGE_OF_REMOVED_SQL: Final = _edge_sql("removed_messages", "removal")
 SENDERS_OF_REMOVED_SQL: Final = _senders_sql("removed_messages", "removal", "created_at")
 
+QUOTES_IN_MESSAGES_SQL: Final = _quotes_sql("messages", "seq", "created_at")
+QUOTES_IN_WAITING_SQL: Final = _quotes_sql("waiting", "arrival", "stored_at")
+QUOTES_IN_REMOVED_SQL: Final = _quotes_sql("removed_messages", "removal", "created_at")
+
 # Scan waiting messages first: they may move to a transcript at any moment.
 _WALKS: Final = (
     (EDGE_OF_WAITING_SQL, SENDERS_OF_WAITING_SQL),
     (EDGE_OF_MESSAGES_SQL, SENDERS_OF_MESSAGES_SQL),
     (EDGE_OF_REMOVED_SQL, SENDERS_OF_REMOVED_SQL),
+)
+_WALKS_OF_QUOTES: Final = (
+    (EDGE_OF_WAITING_SQL, QUOTES_IN_WAITING_SQL),
+    (EDGE_OF_MESSAGES_SQL, QUOTES_IN_MESSAGES_SQL),
+    (EDGE_OF_REMOVED_SQL, QUOTES_IN_REMOVED_SQL),
 )
 
 
@@ -118,18 +143,103 @@ async def walk_senders(
         of: Platform and account; None for all.
     """
     platform, account = of or (None, None)
-    for edge_sql, senders_sql in _WALKS:
+    async for session_id, who, first_at, last_at in _walk_rows(
+        transaction, _WALKS, until, platform, account
+    ):
+        yield SenderHit(session_id, from_json(who), first_at, last_at)
+
+
+async def _walk_rows(
+    transaction: "Transaction",
+    walks: "Iterable[tuple[LiteralString, LiteralString]]",
+    until: datetime,
+    platform: str | None,
+    account: str | None,
+) -> "AsyncIterator[Record]":
+    """Yield what a statement returns of each piece of a table, one table after the other."""
+    for edge_sql, found_sql in walks:
         after: tuple[UUID, int] = (_START, 0)
         while True:
             async with transaction() as connection:
                 edge = await connection.fetchrow(edge_sql, *after, _ROWS_AT_ONCE)
                 last = (None, None) if edge is None else tuple(edge)
-                rows = await connection.fetch(senders_sql, *after, *last, until, platform, account)
-            for session_id, who, first_at, last_at in rows:
-                yield SenderHit(session_id, from_json(who), first_at, last_at)
+                rows = await connection.fetch(found_sql, *after, *last, until, platform, account)
+            for row in rows:
+                yield row
             if edge is None:
                 break
             after = (edge[0], edge[1])
+
+
+class QuoteHit(NamedTuple):
+    """A session whose rows quote a message, as the platform showed it.
+
+    Attributes:
+        sender_id: The platform's id of the author of the quoted message, if it said so.
+        message_id: Our id of the quoted message, if it was found.
+        last_at: When the last of the rows was stored.
+    """
+
+    session_id: UUID
+    sender_id: str | None
+    message_id: str | None
+    last_at: datetime
+
+
+async def walk_quotes(
+    transaction: "Transaction", until: datetime, of: tuple[str, str]
+) -> "AsyncIterator[QuoteHit]":
+    """Yield whom the rows of an account quote, up to a time, from all tables that hold messages."""
+    async for row in _walk_rows(transaction, _WALKS_OF_QUOTES, until, *of):
+        yield QuoteHit(*row.values())
+
+
+_QUOTES: Final[LiteralString] = """
+session_id = $1 AND details ? 'quote' AND (
+    details #>> '{replied_row,id}' = ANY($4::text[])
+    OR EXISTS (
+        SELECT FROM unnest($2::text[], $3::timestamptz[]) AS own (sender_id, since)
+        WHERE own.sender_id = details #>> '{quote,sender_id}'
+          AND {stored_at} >= coalesce(own.since, '-infinity')))
+"""
+FORGET_QUOTES_SQL: Final[LiteralString] = f"""
+-- messages → waiting → removed_messages: remove quotes from the rows of a session, and count them
+WITH live AS (
+    UPDATE messages SET details = details - 'quote'
+    WHERE created_at <= $5 AND {_QUOTES.replace("{stored_at}", "created_at")} RETURNING 1
+), line AS (
+    UPDATE waiting SET details = details - 'quote'
+    WHERE stored_at <= $5 AND {_QUOTES.replace("{stored_at}", "stored_at")} RETURNING 1
+), archived AS (
+    UPDATE removed_messages SET details = details - 'quote'
+    WHERE created_at <= $5 AND {_QUOTES.replace("{stored_at}", "created_at")} RETURNING 1
+), changed AS (
+    UPDATE sessions SET revision = revision + 1 WHERE id = $1 AND EXISTS (SELECT FROM live)
+)
+SELECT (SELECT count(*) FROM live) + (SELECT count(*) FROM line) + (SELECT count(*) FROM archived)
+"""  # noqa: S608 - constants
+
+
+async def forget_quotes(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    authors: "Iterable[tuple[str, datetime | None]]",
+    message_ids: "Iterable[UUID]",
+    until: datetime,
+) -> int:
+    """Remove quotes of a person from the rows of others in a locked session; return their number.
+
+    Args:
+        connection: Connection of the transaction that has locked the session.
+        session_id: Session to write to.
+        authors: Ids of the person as quotes name them, each with the time since which it is theirs.
+        message_ids: Our ids of messages of the person.
+        until: Only rows stored up to this time.
+    """
+    names = columns(authors, 2)
+    quoted = [str(message_id) for message_id in message_ids]
+    count: int = await connection.fetchval(FORGET_QUOTES_SQL, session_id, *names, quoted, until)
+    return count
 
 
 class SessionHit(NamedTuple):

@@ -194,6 +194,7 @@ class Erasing:
         await self._remove_sessions(run)
         self._told("blanking messages in shared sessions")
         await self._blank_shared(run)
+        await self._forget_quotes(run)
         self._told("deleting lanes, dead letters, stored replies, audit details")
         await self._delete_lanes(run)
         await self._delete_letters(run)
@@ -414,6 +415,18 @@ class Erasing:
             ):
                 await self._note(connection, run, Receipt(store, count, receipt_ids))
 
+    async def _forget_quotes(self, run: _Run) -> None:
+        """Remove what the person said from rows of others that quote it."""
+        for session_id, authors in sorted((await self._finder.find_quotes(run.gone)).items()):
+            async with self._transaction() as connection:
+                await sessions.lock(connection, [session_id])
+                count = await erase_sql.forget_quotes(
+                    connection, session_id, authors, run.gone.messages, run.until
+                )
+                await self._note(
+                    connection, run, Receipt("quotes", count, [{"session": session_id}])
+                )
+
     async def _await_turns(self, run: _Run) -> None:
         """Wait until no worker runs a blanked turn, and blank the answers that came meanwhile."""
 
@@ -529,6 +542,7 @@ class Erasing:
         found = {
             "sessions": len(await self._finder.find_sessions(gone)),
             "shared sessions": len((await self._finder.find_shared(gone)).keys() | answers),
+            "quotes": len(await self._finder.find_quotes(gone)),
             "lanes": len(await self._finder.find_lanes(gone)),
             "dead_letters": sum([len(batch) async for batch in self._finder.find_letters(gone)]),
             "api_requests": sum(

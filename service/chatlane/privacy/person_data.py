@@ -159,6 +159,27 @@ class Finder:
                 if await erase_sql.has_said(connection, session_id, said, until)
             }
 
+    async def find_quotes(
+        self, gone: ErasureScope
+    ) -> dict[UUID, list[tuple[str, datetime | None]]]:
+        """Return the sessions in which rows of others quote the person, by the ids in the quotes.
+
+        Each id has the time since which it is the person's. A quote may be older than its row, so it
+        also counts after the id went to another person.
+        """
+        found: dict[UUID, list[tuple[str, datetime | None]]] = {}
+        of = (gone.ids.platform, gone.ids.account)
+        messages = {str(message_id) for message_id in gone.messages}
+        async for quote in erase_sql.walk_quotes(self._transaction, gone.until, of):
+            authors = [
+                (quote.sender_id, span.since)
+                for span in gone.ids.identity.spans_of(quote.sender_id or "")
+                if quote.sender_id and (span.since is None or span.since <= quote.last_at)
+            ]
+            if authors or quote.message_id in messages:
+                found.setdefault(quote.session_id, []).extend(authors)
+        return found
+
     async def find_lanes(self, gone: ErasureScope) -> list[tuple[str, UUID]]:
         """Return the keys of lanes that belong to the person alone, with their session ids."""
         like = f"agent:%:{gone.ids.platform}:{gone.ids.account}:%"

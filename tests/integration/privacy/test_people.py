@@ -377,6 +377,69 @@ async def test_f01_an_erasure_of_others_leaves_a_thread_to_who_opened_it(service
     assert await service.stored() == {"word1ofkim"}
 
 
+def quoting(words: str, number: str | None, **more: Any) -> Fields:  # noqa: ANN401 - any field of a quote
+    return {"reply_to": uuid4().hex, "quote": {"text": words, "sender_id": number, **more}}
+
+
+async def rows_of(service: Service) -> str:
+    """Return all rows that hold messages, as text."""
+    return str(
+        [
+            await service.kernel.fetch("SELECT details, content FROM messages"),
+            await service.kernel.fetch("SELECT details, content FROM waiting"),
+            await service.kernel.fetch("SELECT details, content FROM removed_messages"),
+        ]
+    )
+
+
+async def test_quotes_of_an_erased_person_leave_the_rows_of_others(service: Service) -> None:
+    lee = await service.say("word1oflee", **dm(None, LEE), **quoting("word2ofkim", KIM))
+    await service.say("word3oflee", **dm(None, LEE), **quoting("word4ofpat", "other"))
+    await service.kernel.run_all(service.now)
+    undone = await service.say("word5oflee", **dm(None, LEE), **quoting("word6ofkim", KIM))
+    await service.kernel.run_all(service.now)
+    await service.tell("/undo", **dm(None, LEE))
+    await service.say("word7oflee", **dm(None, LEE), **quoting("word8ofkim", NUMBER))
+    await service.say("word9ofkim", **dm(NUMBER, KIM))
+    before = await service.transcripts.version(lee.session)
+
+    erased = await service.erase(KIM)
+
+    assert words([await rows_of(service)]) == {
+        *("word1oflee", "word3oflee", "word4ofpat", "word5oflee", "word7oflee"),
+    }
+    assert undone.session == lee.session
+    assert erased.receipt["quotes"][:2] == ("quotes", 3)
+    assert await service.transcripts.version(lee.session) != before
+
+
+async def test_an_erased_person_takes_their_quotes_of_others_along(service: Service) -> None:
+    session = await open_thread(service)
+    await service.say("word3oflee", **THREAD, **sender(None, LEE))
+    await service.say("word4oflee", **THREAD, **sender(None, LEE), **quoting("word5ofkim", KIM))
+    await service.say("word6ofkim", **THREAD, **sender(None, KIM), **quoting("word7oflee", LEE))
+    await service.kernel.run_all(service.now)
+
+    await service.erase(LEE)
+
+    assert words([await rows_of(service)]) == {"word1ofkim", "word6ofkim"}
+    assert session == (await service.say("word8ofkim", **THREAD, **sender(None, KIM))).session
+
+
+async def test_a_quote_of_who_has_a_number_now_stays_when_its_earlier_holder_is_erased(
+    service: Service,
+) -> None:
+    await passed_on(service)
+    pat = {"chat": "pat", "user": "pat"}
+    await service.say("word4ofpat", **pat, **quoting("word5oflee", LEE))
+    await service.say("word6ofpat", **pat, **quoting("word7ofkim", KIM))
+
+    await service.erase(KIM)
+
+    assert words([await rows_of(service)]) >= {"word5oflee", "word6ofpat"}
+    assert "word7ofkim" not in await rows_of(service)
+
+
 @pytest.mark.parametrize("gives_command", ["in the room", "in the thread"])
 async def test_f01_a_branch_of_a_shared_thread_is_shared(
     service: Service, gives_command: str
