@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from chatlane.importer.records import OldEntry, OldMessage, Origin
-from chatlane_schemas.fields import scrubbed, scrubbed_json
-from chatlane_schemas.results import Role
+from pydantic_core import PydanticCustomError
+
+from chatlane.importer.records import OldEntry, OldMessage, OldUse, Origin
+from chatlane_schemas.fields import MAX_AMOUNT, amount_text, scrubbed, scrubbed_json
+from chatlane_schemas.results import MAX_REASONING_BYTES, Role
+from chatlane_schemas.session_api.session_changes import checked_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +21,11 @@ if TYPE_CHECKING:
 # Prefix of content that is stored as a JSON list of parts.
 _JSON_CONTENT: Final = "\0json:"
 _ROLES: Final = frozenset(Role)
+USED_COLUMNS: Final = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
+    *("reasoning_tokens", "api_call_count"),
+)
+"""Columns of a session that count what it used."""
 _SECONDS_AFTER: Final = 253_402_300_800.0  # the year 10000
 
 
@@ -129,7 +138,7 @@ def message_of(
     if role not in _ROLES:
         raise UnreadableError("not said by user, assistant, system or tool")
     calls = _calls(fields.get("tool_calls"))
-    details = {
+    details: dict[str, object] = {
         "tool_calls": calls,
         "tool_call_id": text_of(fields.get("tool_call_id")),
         "tool_name": text_of(fields.get("tool_name")),
@@ -138,6 +147,9 @@ def message_of(
     content = _content(fields.get("content"))
     if content is None and not kept:
         raise UnreadableError("neither text nor tool call")
+    if role == Role.USER and fields.get("observed") == 1:
+        kept["observed"] = True
+    reasoning, left_out = _reasoning(fields) if role == Role.ASSISTANT else (None, None)
     return OldMessage(
         place=place,
         role=str(role),
@@ -146,7 +158,69 @@ def message_of(
         platform_message_id=text_of(fields.get("platform_message_id"))
         or text_of(fields.get("message_id")),
         details=json.dumps(kept, ensure_ascii=False) if kept else None,
+        reasoning=reasoning,
+        left_out=left_out,
     )
+
+
+def _reasoning(fields: Mapping[str, object]) -> tuple[dict[str, object] | None, str | None]:
+    """Return what the model thought before a row, and why a part of it cannot be kept."""
+    texts = (fields.get(name) for name in ("reasoning", "reasoning_content"))
+    text = next((scrubbed(text) for text in texts if isinstance(text, str) and text), None)
+    given: dict[str, object] = {}
+    left_out = None
+    if text is not None and len(text) > MAX_REASONING_BYTES:
+        left_out = "longer than 64 KiB"
+    elif text is not None:
+        given["text"] = text
+    data: list[object] = []
+    for name in ("reasoning_details", "codex_reasoning_items"):
+        try:
+            found = _calls(fields.get(name))
+        except UnreadableError:
+            left_out = "its provider's data cannot be read"
+            continue
+        data += found or []
+    if len(json.dumps(data).encode()) > MAX_REASONING_BYTES:
+        left_out = "longer than 64 KiB"
+    elif data:
+        given["data"] = data
+    return given or None, left_out
+
+
+def use_of(fields: Mapping[str, object]) -> OldUse:
+    """Return what a conversation was set to and what it used.
+
+    Raises:
+        UnreadableError: Its configuration cannot be kept.
+    """
+    config = dict(object_of(fields["model_config"]) or {})
+    cwd = text_of(fields["cwd"]) or text_of(config.pop("cwd", None))
+    # Names with an underscore are notes of the gateway about links of sessions.
+    kept = {name: value for name, value in config.items() if not name.startswith("_")}
+    try:
+        cleaned = scrubbed_json(kept)
+        checked = checked_config(cleaned) if isinstance(cleaned, dict) else None
+    except PydanticCustomError as exc:
+        raise UnreadableError(exc.message()) from exc
+    counts = {name: fields[name] for name in USED_COLUMNS}
+    usage = {name: count for name, count in counts.items() if isinstance(count, int) and count > 0}
+    cost = fields["actual_cost_usd"]
+    if cost is None:
+        cost = fields["estimated_cost_usd"]
+    return OldUse(
+        cwd=cwd,
+        model=text_of(fields["model"]),
+        config=json.dumps(checked) if checked else None,
+        usage=json.dumps(usage) if usage else None,
+        costs=_cost(cost),
+    )
+
+
+def _cost(value: object) -> str | None:
+    if not isinstance(value, (int, float)) or not 0 < value <= MAX_AMOUNT:
+        return None
+    return json.dumps({"cost_usd": amount_text(Decimal(str(value)))})
 
 
 def _content(value: object) -> str | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.errors import PermanentError
 from chatlane.importer.file_values import (
+    USED_COLUMNS,
     UnreadableError,
     entry_of,
     instant_of,
@@ -26,9 +27,10 @@ from chatlane.importer.file_values import (
     object_of,
     origin_of,
     text_of,
+    use_of,
     wall_time_of,
 )
-from chatlane.importer.records import OldEntry, OldMessage, OldSession, Omissions, Origin
+from chatlane.importer.records import OldEntry, OldMessage, OldSession, OldUse, Omissions, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -57,6 +59,11 @@ _SESSION_COLUMNS: Final = (
     "end_reason",
     "title",
     "model_config",
+    "cwd",
+    "model",
+    "estimated_cost_usd",
+    "actual_cost_usd",
+    *USED_COLUMNS,
 )
 _MESSAGE_COLUMNS: Final = (
     "id",
@@ -67,6 +74,11 @@ _MESSAGE_COLUMNS: Final = (
     "tool_call_id",
     "tool_name",
     "platform_message_id",
+    "observed",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "codex_reasoning_items",
     "active",
     "compacted",
 )
@@ -180,7 +192,15 @@ class Home:
                 title=text_of(fields["title"]),
                 model_config=text_of(fields["model_config"]),
                 row_count=int(str(fields["row_count"])),
+                use=self._use(session_id, fields),
             )
+
+    def _use(self, session_id: str, fields: Mapping[str, object]) -> OldUse:
+        try:
+            return use_of(fields)
+        except UnreadableError as error:
+            self._omissions.add("config of a session", str(error), session_id)
+            return use_of({**fields, "model_config": None})
 
     def messages(self, session: OldSession) -> list[OldMessage]:
         """Return the transcript, oldest first, without rows that were undone or compacted.
@@ -217,6 +237,8 @@ class Home:
                 self._omissions.add("message", str(error), name)
                 continue
             before = message.created_at
+            if message.left_out is not None:
+                self._omissions.add("reasoning of a message", message.left_out, name)
             yield message
 
     def _columns(self, table: str, wanted: Iterable[str]) -> str:
@@ -286,6 +308,8 @@ def _message_lines(
                 omissions.add("message", str(error), name)
                 continue
             before = message.created_at
+            if message.left_out is not None:
+                omissions.add("reasoning of a message", message.left_out, name)
             yield message
 
 

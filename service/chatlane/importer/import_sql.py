@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class AdoptedSession(NamedTuple):
-    """An imported session with the counters of its transcript."""
+    """An imported session with the counters of its transcript; what follows the model is JSON text."""
 
     id: UUID
     session_key: str
@@ -26,14 +26,20 @@ class AdoptedSession(NamedTuple):
     next_seq: int
     user_messages: int
     title: str | None
+    cwd: str | None
+    model: str | None
+    config: str | None
+    usage: str | None
+    costs: str | None
 
 
 INSERT_SESSION_SQL: Final[LiteralString] = """
 -- adoption: insert an imported session, unless it exists
 INSERT INTO sessions (
     id, session_key, agent, platform, parent_id, link_kind, started_at, ended_at, end_reason,
-    last_activity_at, next_seq, user_messages, title)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+    last_activity_at, next_seq, user_messages, title, cwd, model, config, usage, costs)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16::jsonb, $17::jsonb,
+        $18::jsonb)
 ON CONFLICT (id) DO NOTHING
 """
 

@@ -12,9 +12,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pydantic_core import from_json
+
 from chatlane.domain.addressing.aliases import lookups
 from chatlane.domain.addressing.keys import MAX_KEY_BYTES, NoConversation, session_key
-from chatlane.domain.effects import MessageRow
+from chatlane.domain.effects import MessageRow, without_nulls
 from chatlane.domain.ids import derived_id
 from chatlane.errors import TransientError
 from chatlane.importer import import_sql
@@ -277,7 +279,7 @@ class Adoption:
             done.omitted.append(("newer messages of a session", "it has gone on here since"))
             return
         await _insert(connection, missing, first_seq=session.next_seq)
-        people = [row for row in missing if row.role == "user"]
+        people = [row for row in missing if _is_of_person(row)]
         active_at = max((row.created_at for row in people), default=None)
         next_seq = session.next_seq + len(missing)
         await import_sql.grow(connection, session.id, next_seq, len(people), active_at)
@@ -323,10 +325,21 @@ def _row(plan: _Plan, old: OldMessage) -> MessageRow:
         content=old.content,
         created_at=old.created_at,
         id=derived_id(old.created_at, plan.id.bytes, "imported message", old.place),
-        details=old.details,
+        details=_details(old, plan.placed.agent.name),
         author=plan.placed.author if old.role == "user" else None,
         platform_message_id=old.platform_message_id,
     )
+
+
+def _is_of_person(row: MessageRow) -> bool:
+    return row.role == "user" and not from_json(row.details or "{}").get("observed")
+
+
+def _details(old: OldMessage, agent: str) -> str | None:
+    if old.reasoning is None:
+        return old.details
+    reasoning = {**old.reasoning, "agent": agent}
+    return without_nulls({**from_json(old.details or "{}"), "reasoning": reasoning})
 
 
 async def _insert(
@@ -341,7 +354,7 @@ def _adopted(
     plan: _Plan, key: str | None, rows: Sequence[MessageRow], *, is_open: bool
 ) -> AdoptedSession:
     session = plan.session
-    people = [row.created_at for row in rows if row.role == "user"]
+    people = [row.created_at for row in rows if _is_of_person(row)]
     active_at = max(filter(None, (plan.active_at, *people)), default=None)
     ended_at, end_reason = None, None
     if not is_open:
@@ -362,4 +375,5 @@ def _adopted(
         next_seq=len(rows) + 1,
         user_messages=len(people),
         title=session.title,
+        **session.use._asdict(),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
 _EXAMPLES: Final = 3
@@ -41,6 +42,16 @@ class OldEntry(NamedTuple):
     is_suspended: bool
 
 
+class OldUse(NamedTuple):
+    """What a conversation was set to and what it used; all but the model and directory are JSON text."""
+
+    cwd: str | None = None
+    model: str | None = None
+    config: str | None = None
+    usage: str | None = None
+    costs: str | None = None
+
+
 class OldSession(NamedTuple):
     """A conversation; `key` and `origin` are None if it belongs to no chat."""
 
@@ -55,10 +66,14 @@ class OldSession(NamedTuple):
     title: str | None = None
     model_config: str | None = None
     row_count: int = 0
+    use: OldUse = OldUse()
 
 
 class OldMessage(NamedTuple):
-    """A transcript row; `details` is JSON text, `place` the row's number in its source."""
+    """A transcript row; `details` is JSON text, `place` the row's number in its source.
+
+    `reasoning` is what the model thought, and `left_out` why a part of it cannot be kept.
+    """
 
     place: int
     role: str
@@ -66,6 +81,8 @@ class OldMessage(NamedTuple):
     created_at: datetime
     platform_message_id: str | None = None
     details: str | None = None
+    reasoning: Mapping[str, object] | None = None
+    left_out: str | None = None
 
 
 class Omission(NamedTuple):

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -118,9 +119,54 @@ async def test_a_transcript_is_taken_over_with_its_tool_calls(home: OldHome, sto
         ("assistant", "Noon.", None, None),
         ("user", "and here?\n[image_url]", "111", None),
     ]
-    assert json.loads(taken[1][4])["tool_calls"][0]["function"]["name"] == "clock"
+    asked = json.loads(taken[1][4])
+    assert asked["tool_calls"][0]["function"]["name"] == "clock"
+    assert asked["reasoning"] == {
+        "text": "they want the time",
+        "data": [{"type": "reasoning.text", "signature": "EqQ="}],
+        "agent": "main",
+    }
     assert json.loads(taken[2][4]) == {"tool_call_id": "c1", "tool_name": "clock"}
     assert reasons(report, "message")["not said by user, assistant, system or tool"] == 1
+
+
+async def test_what_a_conversation_used_and_was_set_to_is_taken_over(
+    home: OldHome, store: Store
+) -> None:
+    with writing(home.path) as execute:
+        execute(
+            "UPDATE sessions SET model_config = ? WHERE id = ?",
+            ('{"api_key": "k"}', home.id("group")),
+        )
+        execute(
+            "UPDATE messages SET role = 'assistant', reasoning = ? WHERE session_id = ?",
+            ("x" * 70_000, home.id("topic")),
+        )
+        execute("UPDATE messages SET observed = 1 WHERE session_id = ?", (home.id("slack"),))
+    report = await adopt(home.path, store)
+    reads = SessionReads(store)
+
+    talk = await reads.find_by_key(home.key("dm"))
+    assert talk is not None
+    assert talk.model == "small-1"
+    assert talk.costs == {"cost_usd": Decimal("0.3")}
+    assert (talk.usage["input_tokens"], talk.usage["output_tokens"]) == (820, 80)
+    [branch] = await rows(store, "SELECT cwd, config FROM sessions WHERE link_kind = 'branch'")
+    assert (branch[0], json.loads(branch[1])) == ("/srv/notes", {"temperature": 0.5})
+    group = await reads.find_by_key(home.key("group"))
+    assert group is not None
+    assert group.config is None
+    assert sum(reasons(report, "config of a session").values()) == 1
+    assert reasons(report, "reasoning of a message") == {"longer than 64 KiB": 1}
+    overheard = await reads.find_by_key(home.key("slack"))
+    assert overheard is not None
+    [(details, people)] = await rows(
+        store,
+        "SELECT details, user_messages FROM messages JOIN sessions ON sessions.id = session_id"
+        " WHERE session_id = $1",
+        overheard.id,
+    )
+    assert (json.loads(details), people) == ({"observed": True}, 0)
 
 
 async def test_histories_keep_their_links_and_hold_no_lane(home: OldHome, store: Store) -> None:

@@ -164,7 +164,15 @@ async def test_of_very_many_rows_the_newest_are_found(large_store: Store) -> Non
 async def test_a_page_of_a_long_transcript_reads_a_page(large_store: Store) -> None:
     for below in (20_021, 10_000, 5):
         plan = await plan_of(
-            large_store, TranscriptReads._ROWS, HOT, below, 100, 500_000, 262_144, None, False
+            large_store,
+            TranscriptReads._ROWS,
+            HOT,
+            below,
+            100,
+            500_000,
+            262_144,
+            None,
+            False,  # noqa: FBT003 - as the reader passes it
         )
         assert scans(plan) == {
             ("messages", "Index Scan"),

@@ -36,17 +36,21 @@ def said(role: str, content: object, **more: object) -> dict[str, object]:
 
 ann = SessionSource(Platform.TELEGRAM, "111", user_id="111", user_name="Ann")
 call = {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
+details = {"reasoning_details": [{"type": "reasoning.text", "signature": "EqQ="}]}
 talk(
     "dm",
     ann,
     said("user", "what time is it?", platform_message_id="41"),
-    said("assistant", "", tool_calls=[call]),
+    said("assistant", "", tool_calls=[call], reasoning="they want the time", **details),
     said("tool", "noon", tool_call_id="c1", tool_name="clock"),
     said("assistant", "Noon."),
     said("user", [{"type": "text", "text": "and here?"}, {"type": "image_url"}]),
     said("stranger", "who am I?"),
 )
 database.set_session_title(held["dm"]["id"], "The time")
+spent = {"estimated_cost_usd": 0.5, "actual_cost_usd": 0.1}
+database.update_token_counts(held["dm"]["id"], 812, 77, "small-1", **spent)
+database.update_token_counts(held["dm"]["id"], 8, 3, "small-1", actual_cost_usd=0.2)
 
 group = {"chat_type": "group", "chat_name": "Team"}
 talk(
@@ -90,7 +94,7 @@ stuck = SessionSource(Platform.TELEGRAM, "555", user_id="555")
 talk("suspended", stuck, said("user", "stuck"))
 store.suspend_session(held["suspended"]["key"])
 
-config = {"_branched_from": held["dm"]["id"]}
+config = {"_branched_from": held["dm"]["id"], "cwd": "/srv/notes", "temperature": 0.5}
 database.create_session(
     "branch", "telegram", parent_session_id=held["dm"]["id"], model_config=config
 )
