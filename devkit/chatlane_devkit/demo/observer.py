@@ -8,7 +8,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, timedelta
 from hashlib import sha256
@@ -183,7 +183,7 @@ async def read_log(client: Client) -> tuple[list[LogEntry], list[ReceiptEntry]]:
     entries: list[LogEntry] = []
     receipts: list[ReceiptEntry] = []
     for message in await _read_stream(client, "INBOUND"):
-        receipt = receipt_in(message.data or b"", _nats_id(message))
+        receipt = receipt_in(message.data or b"", nats_id_in(message.headers))
         if receipt is None:
             entries.append(_log_entry(message))
         else:
@@ -221,17 +221,17 @@ def _log_entry(message: RawStreamMsg) -> LogEntry:
         sequence=message.seq,
         stored_at=message.time.astimezone(UTC),
         chat=chat_of(message.subject),
-        nats_id=_nats_id(message),
+        nats_id=nats_id_in(message.headers),
         digest=sha256(message.data or b"").hexdigest(),
     )
 
 
-def _nats_id(message: RawStreamMsg) -> str:
-    """Return the id by which the feed knows a message of the log.
+def nats_id_in(headers: Mapping[str, str] | None) -> str:
+    """Return the id by which the publisher of a message of the log knows it.
 
     `AdapterClient` adds a hash of the content to the envelope id.
     """
-    return _HASH.sub("", str((message.headers or {}).get("Nats-Msg-Id", "")))
+    return _HASH.sub("", (headers or {}).get("Nats-Msg-Id", ""))
 
 
 def chat_of(subject: str) -> str:

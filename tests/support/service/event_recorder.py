@@ -15,7 +15,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from chatlane_client.transport.connection import until_connected
-from chatlane_devkit.demo.observer import receipt_in
+from chatlane_devkit.demo.observer import nats_id_in, receipt_in
 from chatlane_devkit.judge.history import (
     DeadLetter,
     History,
@@ -175,7 +175,7 @@ class EventRecorder:
         log: list[LogEntry] = []
         receipts: list[ReceiptEntry] = []
         async for raw in self.stored("INBOUND"):
-            nats_id = _message_id(raw)
+            nats_id = nats_id_in(raw.headers)
             if receipt := receipt_in(raw.data, nats_id):
                 receipts.append(receipt)
             elif nats_id:
@@ -264,10 +264,6 @@ class EventRecorder:
                     yield raw
         finally:
             await source.unsubscribe()
-
-
-def _message_id(raw: Msg) -> str:
-    return (raw.headers or {}).get("Nats-Msg-Id", "")
 
 
 def _published(raw: Msg, number: str) -> Published:
