@@ -316,8 +316,10 @@ class AdapterClient:
             platform=self._platform,
             account=self._account,
             scope=target.scope,
+            profile=target.profile,
             chat=target.chat,
             thread_id=target.thread_id,
+            sender=target.sender,
             message_id=message_id,
             draft_of=turn_id,
         )

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 
 from chatlane.app import App
 from chatlane_client import AdapterClient, NoReply, Turn, TurnFailedError, open_connection
-from chatlane_schemas import OutboundMessage, Source
+from chatlane_schemas import InboundEvent, OutboundMessage, Source, decode
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, running, said, working
 from tests.support.eventually import eventually
@@ -120,6 +120,29 @@ async def test_a_draft_becomes_the_answer(client: Client) -> None:
         script.may_go_on.set()
         await eventually(lambda: platform.messages == {"1": "the whole answer"})
     assert platform.sent == 1
+
+
+async def test_the_report_of_a_draft_has_the_address_of_its_chat(client: Client) -> None:
+    platform, script = Platform(), Script()
+    question = said("hello").model_copy(update={"profile": "default"})
+    async with adapting(client, platform) as adapter, working(client, script.answer):
+        await adapter.publish(question)
+        await eventually(lambda: platform.messages == {"1": "the whole"})
+
+        async def reports() -> list[InboundEvent]:
+            state = (await client.jetstream().stream_info("INBOUND")).state
+            stored = [
+                await client.jetstream().get_msg("INBOUND", number)
+                for number in range(1, state.last_seq + 1)
+            ]
+            events = [decode(InboundEvent, message.data or b"") for message in stored]
+            return [event for event in events if event.draft_of is not None]
+
+        [report] = await eventually(reports)
+        script.may_go_on.set()
+        await eventually(lambda: platform.messages == {"1": "the whole answer"})
+    assert (report.profile, report.chat) == ("default", question.chat)
+    assert report.sender == question.sender
 
 
 @pytest.mark.parametrize("drop", ["silence", "stop"])
