@@ -117,7 +117,10 @@ def says_nothing(said: Part) -> bool:
 
 
 def add_message(speaking: Speaking, said: Part, message_id: UUID, effects: Effects) -> None:
-    """Add a message of the agent to the transcript of a locked session, and publish it."""
+    """Add a message of the agent to the transcript of a locked session, and publish it.
+
+    The row has the id of the message, so that a reply to it finds the row.
+    """
     session = speaking.session
     effects.messages.append(
         MessageRow(
@@ -126,6 +129,7 @@ def add_message(speaking: Speaking, said: Part, message_id: UUID, effects: Effec
             role=Role.ASSISTANT,
             content=said.text,
             created_at=speaking.at,
+            id=message_id,
             details=without_nulls(shown_details(said)),
             turn_id=speaking.turn_id,
         )

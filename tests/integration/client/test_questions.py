@@ -12,6 +12,7 @@ from chatlane_client import (
     AdapterClient,
     ConflictingRequestError,
     NoReply,
+    OutboxApi,
     QuestionAnswer,
     TranscriptApi,
     Turn,
@@ -20,6 +21,7 @@ from chatlane_client import (
 )
 from chatlane_schemas import Button
 from chatlane_schemas.content.elements import Press
+from chatlane_schemas.topology.streams import StreamName, outbound_durable
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import (
     ACCOUNT,
@@ -73,6 +75,39 @@ async def test_a_turn_says_several_things_before_its_answer(client: Client) -> N
         "It is 4 °C.",
     ]
     assert len({piece.message.turn_id for piece in platform.pieces}) == 1
+
+
+async def test_c70_a_reply_to_a_message_beside_the_answer_finds_its_row(client: Client) -> None:
+    platform, adapter = Platform(), adapter_of(client)
+    turns: list[Turn] = []
+
+    async def answer(turn: Turn) -> str:
+        turns.append(turn)
+        if len(turns) == 1:
+            await turn.say("Looking it up.")
+            return "It is 4 °C."
+        return "yes"
+
+    async with working(client, answer), running(adapter.deliver_pieces(platform.send)):
+        await adapter.publish(said("weather?"))
+        await platform.until_shown("Looking it up.", "It is 4 °C.")
+        outbox = OutboxApi(client, principal=PRINCIPAL, agent="main")
+        await outbox.send(turns[0].session_id, "It is 5 °C now.")
+        told = ["Looking it up.", "It is 4 °C.", "It is 5 °C now."]
+        await platform.until_shown(*told)
+        durable = outbound_durable(PLATFORM, ACCOUNT)
+
+        async def are_reported() -> bool:
+            info = await client.jetstream().consumer_info(StreamName.OUTBOUND, durable)
+            return info.ack_floor is not None and info.ack_floor.consumer_seq == len(told)
+
+        await eventually(are_reported, LONG)
+        for number in range(len(told)):
+            reply = said("really?").model_copy(update={"reply_to": str(500 + number)})
+            await adapter.publish(reply)
+            await platform.until_shown(*told, *["yes"] * (number + 1))
+    replied = [turn.messages[0].replied for turn in turns[1:]]
+    assert [its.text if its else None for its in replied] == told
 
 
 async def test_a_turn_that_has_spoken_needs_no_answer(client: Client) -> None:
