@@ -70,6 +70,7 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
         "state": QuestionState.OPEN,
         "options": [(option.label, option.value or option.label) for option in request.options],
         "default": request.default,
+        "asked_at": call.at,
         "due_at": due_at,
         "message_id": message_id,
     }

@@ -48,6 +48,7 @@ async def find_open(connection: Connection, turn_ids: Iterable[UUID]) -> dict[UU
     found: dict[UUID, OpenQuestion] = {}
     for row in rows:
         question = from_json(row["question"])
+        asked_at = question.get("asked_at")
         found[row["session_id"]] = OpenQuestion(
             id=UUID(question["id"]),
             turn_id=row["id"],
@@ -55,6 +56,7 @@ async def find_open(connection: Connection, turn_ids: Iterable[UUID]) -> dict[UU
             agent=row["agent"],
             options=tuple((label, value) for label, value in question["options"]),
             due_at=datetime.fromisoformat(question["due_at"]),
+            asked_at=None if asked_at is None else datetime.fromisoformat(asked_at),
         )
     return found
 

@@ -42,6 +42,7 @@ class OpenQuestion:
 
     Attributes:
         options: Label and value of each option; without any, each text is an answer.
+        asked_at: When it was asked; None if a router of an earlier release noted it.
     """
 
     id: UUID
@@ -50,15 +51,24 @@ class OpenQuestion:
     agent: str
     options: tuple[tuple[str, str], ...]
     due_at: datetime
+    asked_at: datetime | None = None
 
     def answer_of(self, event: InboundEvent, at: datetime) -> str | None:
-        """Return the choice of a message; None if it does not answer this question."""
+        """Return the choice of a message; None if it does not answer this question.
+
+        Args:
+            event: The message.
+            at: When it was stored. Words from before the question were meant for something else,
+                such as the question of an earlier attempt.
+        """
         if at > self.due_at:
             return None
         pressed = pressed_option(event)
         if pressed is not None:
             is_own = pressed.question_id == self.id and pressed.number < len(self.options)
             return self.options[pressed.number][1] if is_own else None
+        if self.asked_at is not None and at < self.asked_at:
+            return None
         text = _folded(event.text or "")
         if not self.options:
             return event.text if text else None
