@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from nats.aio.client import Client
 
 from chatlane.app import App
 from chatlane_client import AgentUnavailableError, Reply, Turn, open_connection
+from chatlane_client.claims import ClaimClient, Grant
 from chatlane_schemas import Role, TranscriptRow
+from chatlane_schemas.turns import ClaimStatus
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import Chats, delivering, said, working
 from tests.support.eventually import eventually
@@ -68,6 +71,45 @@ async def test_c93_a_worker_that_stops_hands_its_turn_back(
     assert chats.texts() == ["done"]
     assert [turn.attempt for turn in begun] == [1, 2, 3, 4, 5]
     assert list(begun[-1].earlier_rows) == ([BOOKED] * 4 if is_caught else [])
+    async with app.store.transaction() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM dead_letters") == 0
+        assert await connection.fetchval("SELECT sum(interruptions) FROM turns") == 0
+
+
+async def test_c93_a_claim_that_is_answered_after_the_others_were_handed_back_is_handed_back(
+    app: App, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_granted, may_answer = asyncio.Event(), asyncio.Event()
+    claim = ClaimClient.claim
+
+    async def claim_slowly(
+        claims: ClaimClient, turn_id: UUID, *, stopping: asyncio.Event
+    ) -> Grant | ClaimStatus | None:
+        grant = await claim(claims, turn_id, stopping=stopping)
+        is_granted.set()
+        await may_answer.wait()
+        return grant
+
+    async def work(turn: Turn) -> str:
+        await asyncio.Event().wait()
+        return turn.text
+
+    async def finish(turn: Turn) -> str:
+        return f"done in attempt {turn.attempt}"
+
+    chats = Chats()
+    async with delivering(client, chats.deliver) as adapter:
+        with monkeypatch.context() as patched:
+            patched.setattr(ClaimClient, "claim", claim_slowly)
+            async with working(client, work, hand_back_after=timedelta(0)) as worker:
+                await adapter.publish(said("hello"))
+                await is_granted.wait()
+                worker.stop()
+                await eventually(lambda: worker._hands_back)
+                may_answer.set()
+                await eventually(lambda: not worker.is_busy)
+        async with working(client, finish):
+            await chats.until_said("done in attempt 2")
     async with app.store.transaction() as connection:
         assert await connection.fetchval("SELECT count(*) FROM dead_letters") == 0
         assert await connection.fetchval("SELECT sum(interruptions) FROM turns") == 0
