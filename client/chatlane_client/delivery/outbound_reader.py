@@ -57,11 +57,14 @@ class _Orphans:
         through: Stream sequence of the newest of them.
         count: How many have not arrived yet.
         until: Monotonic time when all must have arrived.
+        are_in_order: Each was given to one reader, so they arrive in the order of their sessions. Of
+            two that were given to a reader after another, the newer one may arrive first.
     """
 
     through: int = 0
     count: int = 0
     until: float = 0.0
+    are_in_order: bool = True
 
     def include(self, raw: Msg) -> bool:
         """Return whether a message is one of them."""
@@ -98,6 +101,7 @@ class OutboundReader:
         self._numbers = DeliveryNumbers()
         # Longest time until the server redelivers an unacknowledged message; read from the durable.
         self._redelivered_within = 0.0
+        self._are_in_order = True
         self._looked_at = self._connected_at = float("-inf")
         self._reconnects_seen: int | None = None
         self._delivered_on: int | None = None
@@ -205,16 +209,16 @@ class OutboundReader:
 
     async def _admit(self, delivery: Delivery) -> tuple[Delivery, ...]:
         is_orphan = self._orphans.include(delivery.raw)
+        if is_orphan:
+            self._orphans = self._orphans.less_one()
         place, ready = self._order.admit(
             delivery.session_id,
             delivery.out_seq,
             delivery.id,
             delivery,
             patient_until=max(monotonic() + self._gap_patience, self._orphans.until),
-            may_lead=is_orphan or not self._orphans.count,
+            may_lead=not self._orphans.count or (is_orphan and self._orphans.are_in_order),
         )
-        if is_orphan:
-            self._orphans = self._orphans.less_one()
         if place is Place.REPEAT:
             await self._queues.acknowledge(delivery)
             return ready
@@ -281,7 +285,8 @@ class OutboundReader:
         count = self._count_foreign(info, source)
         if count > 0:
             until = monotonic() + self._redelivered_within
-            self._orphans = _Orphans(info.delivered.stream_seq, count, until)
+            through = info.delivered.stream_seq
+            self._orphans = _Orphans(through, count, until, self._are_in_order)
             _log.info("outbound_orphans_expected", extra={"count": count})
 
     async def _count_missed(self, source: Pull, newest: Msg) -> None:
@@ -303,7 +308,7 @@ class OutboundReader:
             if self._orphans.count:
                 through = max(self._orphans.through, through)
             until = monotonic() + self._redelivered_within
-            self._orphans = _Orphans(through, count, until)
+            self._orphans = _Orphans(through, count, until, self._are_in_order)
             _log.info("outbound_orphans_expected", extra={"count": count})
         else:
             self._orphans = _Orphans()
@@ -314,6 +319,7 @@ class OutboundReader:
         # Another process may have given messages back for that long.
         longest = set_back_seconds(self._queues.ack_wait, info.num_ack_pending or 0)
         self._redelivered_within = longest + _SETTLE_MARGIN.total_seconds()
+        self._are_in_order = not info.num_redelivered
         through = info.delivered.consumer_seq if info.delivered else 0
         arrived = sum(it.metadata.sequence.consumer <= through for it in source.arrived)
         return (info.num_ack_pending or 0) - len(self._queues.held) - arrived

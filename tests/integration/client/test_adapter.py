@@ -475,6 +475,26 @@ class OtherRequest:
         self.taken.append(message)
 
 
+async def test_what_two_dead_processes_held_comes_in_order(
+    client: Client, speaker: Speaker
+) -> None:
+    """What was given to both comes again later than what only the first of them was given."""
+    chats = Chats()
+    first, second, third = (OtherRequest(client) for _ in range(3))
+    for number, reader in ((1, first), (2, second)):
+        await reader.send()
+        await speaker.say(number)
+        await eventually(lambda: reader.taken)  # noqa: B023 - awaited here
+    # The second process dies when the message has waited for half of its time.
+    await asyncio.sleep(OUTBOUND_ACK_WAIT.total_seconds() / 2)
+    await third.send()
+    await first.taken[0].nak()
+    await eventually(lambda: third.taken)
+    async with delivering(client, chats.deliver):
+        await eventually(lambda: all_acknowledged(client), timeout=OUTBOUND_ACK_WAIT * 4)
+    assert chats.texts() == ["1", "2"]
+
+
 async def say_until_taken(speaker: Speaker, chats: Chats, other: OtherRequest) -> str:
     """Begin chats until the other request gets the first message of one; return that chat."""
 
