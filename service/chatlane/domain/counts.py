@@ -104,6 +104,8 @@ class Inconsistency(StrEnum):
     """A stream has lost messages before their agent had handled them."""
     STREAM_AHEAD = "stream_ahead"
     """A stream holds messages that the database never decided on."""
+    DURABLE_AHEAD = "durable_ahead"
+    """A durable is past the end of its stream, so that it passes over new messages."""
     UNPARTITIONED = "unpartitioned"
     """A log holds messages outside all partitions, which no router reads."""
     PARTITION_COUNT = "partition_count"

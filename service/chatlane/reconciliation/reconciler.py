@@ -61,7 +61,7 @@ class Reconciler:
         transaction: Opens a transaction.
         writer: Opens the transactions that open turns.
         metrics: Shows the findings; every router shows them.
-        declared_durables: The declared durables, of which those on TURNS are checked.
+        declared_durables: The declared durables; of those on TURNS, the backlog is checked as well.
         patience: Rows and messages that are younger are not checked.
         every: Pause between two comparisons of the whole service.
 
@@ -88,9 +88,8 @@ class Reconciler:
         self._transaction = transaction
         self._writer = writer
         self._metrics = metrics
-        self._agents = [
-            durable for durable in declared_durables if durable.stream is StreamName.TURNS
-        ]
+        self._durables = tuple(declared_durables)
+        self._agents = [durable for durable in self._durables if durable.stream is StreamName.TURNS]
         self._patience = patience
         self._every = every
         self.found: Mapping[str, int] = {}
@@ -142,6 +141,8 @@ class Reconciler:
         found[Inconsistency.UNPARTITIONED] = await self._contents.count(
             StreamName.INBOUND, NOT_PARTITIONED
         )
+        for durable in self._durables:
+            found[Inconsistency.DURABLE_AHEAD] += await self._contents.is_ahead(durable)
         found += await self._compare_logs(positions)
         found += await self._compare_streams()
         self._report(found)

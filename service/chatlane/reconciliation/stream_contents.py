@@ -141,6 +141,20 @@ class StreamContents:
         age = max(timedelta(0), told_at(info) - oldest.stored_at)
         return Backlog(pending + in_work, oldest.stored_at, age, waiting)
 
+    async def is_ahead(self, durable: DurableSpec) -> bool:
+        """Return whether a durable passes over messages that its stream holds.
+
+        If a stream lost everything, nats-server 2.15.1 leaves its durables where they were. It counts
+        the messages below that place as pending and delivers none of them until it starts again.
+        """
+        info = await self._jetstream.find(f"CONSUMER.INFO.{durable.stream}.{durable.name}")
+        if info is None or not int(info["num_pending"]):
+            return False
+        # Asked after the durable: a stream never ends before a message that is pending.
+        state = await self._jetstream.find_stream(durable.stream)
+        delivered = int(info["delivered"]["stream_seq"])
+        return state is not None and delivered >= state.last_sequence
+
     async def find_state(self, stream: StreamName) -> StreamState | None:
         """Return the state of a stream, or None if there is no such stream."""
         return await self._jetstream.find_stream(stream)

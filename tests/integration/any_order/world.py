@@ -217,6 +217,10 @@ class World:
         """Return that workers have read all notifications."""
         return Backlog(0, None)
 
+    async def is_ahead(self, _durable: object) -> bool:
+        """Return that no durable is past the end of its stream."""
+        return False
+
     async def count(self, *_what: object) -> int:
         """Return that no message is without a partition."""
         return 0
