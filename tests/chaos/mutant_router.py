@@ -11,11 +11,13 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from chatlane.api.deliveries import DeliveryQueries
 from chatlane.cli import main
-from chatlane.domain.turns import lifecycle
+from chatlane.domain.deliveries import Delivery
+from chatlane.domain.turns import lifecycle, turn_events
 from chatlane.errors import StoreUnavailableError
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.ingest import batch_committer
@@ -25,11 +27,15 @@ from chatlane.outbox.publish_window import Pipeline
 from chatlane.outbox.publisher import Publisher
 from chatlane.outbox.relay import OutboxWriter, Relay
 from chatlane.postgres.pool import Store
-from chatlane.store import outbox
+from chatlane.store import api_requests, outbox, questions, turns
 from chatlane.store.addressing import dedupe_marks
 from chatlane.store.conversations import sessions
 from chatlane.store.logs import partitions
 from chatlane.store.outbox import OutboxRow
+from chatlane_schemas.deliveries import Receipt
+from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.session_api.deliveries import DeliveryReply
+from chatlane_schemas.topology.subjects import LiveTurnPath
 
 # One router, one pipeline: the publisher it was given.
 _publishers: Final[list[Any]] = []
@@ -168,6 +174,70 @@ def log_not_checked() -> None:
     _replace(PartitionFeed, "_rewind", go_on)
 
 
+def receipt_adds_up() -> None:
+    """A receipt adds to what is known instead of taking its place."""
+    apply = Delivery.apply
+
+    def add(self: Delivery, receipt: Receipt, *its: Any) -> bool:  # noqa: ANN401
+        before = self.sent
+        is_changed = apply(self, receipt, *its)
+        if is_changed:
+            self.sent = before + receipt.sent
+        return is_changed
+
+    _replace(Delivery, "apply", add)
+
+
+def piece_progress_forgotten() -> None:
+    """An adapter that asks what was delivered learns of nothing."""
+
+    async def nothing_known(_self: DeliveryQueries, _request: object) -> DeliveryReply:
+        return DeliveryReply(id=new_envelope_id(), at=datetime.now(UTC), is_settled=True)
+
+    _replace(DeliveryQueries, "_find", nothing_known)
+
+
+def question_kept() -> None:
+    """A question outlives its attempt and its turn, and takes answers."""
+    _edit(
+        turns,
+        "UPDATE_TURNS_SQL",
+        "CASE WHEN new.state = 'claimed' AND new.attempt = turns.attempt\n"
+        "                    THEN turns.question END",
+        "turns.question",
+    )
+    _without(" AND (question ->> 'attempt')::int = attempt", questions, "FIND_OPEN_SQL")
+
+
+def turns_shown_to_another_account() -> None:
+    """What happens in a turn is published to one account, whichever account is answered."""
+    find_path = turn_events.live_turn_path
+
+    def wrong_path(*its: Any) -> LiveTurnPath:  # noqa: ANN401
+        return find_path(*its)._replace(account="talk")
+
+    _replace(turn_events, "live_turn_path", wrong_path)
+
+
+def request_made_again() -> None:
+    """A request that is repeated is made again."""
+    begin = api_requests.begin
+
+    async def begin_again(*its: Any) -> datetime:  # noqa: ANN401
+        return await begin(*its) or datetime.now(UTC)
+
+    _replace(api_requests, "begin", begin_again)
+
+
+def draft_forgotten() -> None:
+    """Nobody remembers which message of a chat shows an answer so far."""
+
+    async def note_nothing(_connection: object, _drafts: object) -> None:
+        return None
+
+    _replace(turns, "note_drafts", note_nothing)
+
+
 MUTANTS: Final[Sequence[Callable[[], None]]] = (
     publish_before_commit,
     no_seen,
@@ -181,6 +251,12 @@ MUTANTS: Final[Sequence[Callable[[], None]]] = (
     same_notification_id,
     unsorted_locks,
     log_not_checked,
+    receipt_adds_up,
+    piece_progress_forgotten,
+    question_kept,
+    turns_shown_to_another_account,
+    request_made_again,
+    draft_forgotten,
 )
 
 

@@ -17,6 +17,8 @@ from chatlane.failpoints import RouterPoint
 from chatlane_devkit.servers.binaries import server_directory
 from tests.chaos.mutant_router import MUTANTS
 from tests.support.chaos import Outcome, Plan, Stage, run_chaos
+from tests.support.dialogue.adapter import AdapterPoint
+from tests.support.dialogue.people import KINDS
 from tests.support.eventually import eventually
 from tests.support.service.processes import apply_topology
 from tests.support.service.scene import ALL_PARTITIONS
@@ -35,6 +37,17 @@ _PLAN: Final = Plan(
     people=20,
     settled_within=timedelta(seconds=20),
     router=_ROUTER,
+    talkers=0,
+)
+# Dialogues take longer than questions.
+_TALK: Final = replace(
+    _PLAN,
+    messages=400,
+    per_second=12,
+    pause=timedelta(seconds=1),
+    weights={},
+    talkers=8,
+    settled_within=timedelta(minutes=1),
 )
 _PEOPLE: Final = 10
 _UNKNOWN_COMMITS: Final = {"LOSE_ANSWERS": "15"}
@@ -106,6 +119,11 @@ def _dying_at(*points: RouterPoint) -> Plan:
     return replace(_PLAN, weights={"crash": 2, "freeze": 1}, points=points, people=_PEOPLE)
 
 
+def _talking_until(point: AdapterPoint, kind: str) -> Plan:
+    kinds = {**KINDS, kind: sum(KINDS.values())}
+    return replace(_TALK, weights={"crash": 1}, points=(point,), kinds=kinds)
+
+
 # The faults that a mutant cannot stand; by default all of them.
 _PLANS: Final = {
     "publish_before_commit": _dying_at(RouterPoint.BATCH_WRITTEN),
@@ -142,6 +160,13 @@ _PLANS: Final = {
         _PLAN, messages=1_500, weights={"freeze server": 1}, people=40, per_second=300
     ),
     "log_not_checked": replace(_PLAN, script=_make_the_log_anew),
+    "receipt_adds_up": _TALK,
+    "piece_progress_forgotten": _talking_until(AdapterPoint.PIECE_TAKEN, "long"),
+    # A worker that is hit waits for an answer.
+    "question_kept": replace(_TALK, weights={"freeze": 1}),
+    "turns_shown_to_another_account": _TALK,
+    "request_made_again": _TALK,
+    "draft_forgotten": _talking_until(AdapterPoint.DRAFT_EDITED, "slow"),
 }
 
 
@@ -160,6 +185,12 @@ _NOTICED_BY: Final = {
     "same_notification_id": {"lost", "unanswered"},
     "unsorted_locks": {"deadlocks"},
     "log_not_checked": {"lost"},
+    "receipt_adds_up": {"counted"},
+    "piece_progress_forgotten": {"doubled"},
+    "question_kept": {"kept", "late"},
+    "turns_shown_to_another_account": {"misrouted"},
+    "request_made_again": {"doubled"},
+    "draft_forgotten": {"forgotten"},
 }
 
 

@@ -16,12 +16,19 @@ from typing import Final
 
 import asyncpg
 
-from chatlane.failpoints import RouterPoint, WorkerPoint
-from chatlane_devkit.judge.history import LogEntry
+from chatlane_devkit.judge.history import History, LogEntry
 from chatlane_devkit.judge.verdict import LONGEST_WAIT, Run, judge, unwatched
 from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
+from tests.support.dialogue import setting as dialogue_setting
+from tests.support.dialogue.people import KINDS, DialoguePeople
+from tests.support.dialogue.processes import (
+    open_dialogue_people,
+    platform_log_of,
+    start_dialogues,
+)
+from tests.support.dialogue.record import dialogue_of, parted
 from tests.support.eventually import eventually
-from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis
+from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis, Point
 from tests.support.servers.databases import migrated, open_database
 from tests.support.servers.lossy_link import LossyLink, through
 from tests.support.servers.nats_users import with_keys
@@ -65,6 +72,8 @@ class Plan:
         router: A program in place of ours, with `variables` in its environment.
         of_first: More variables of the first router only.
         script: What happens instead of chance.
+        talkers: People who are asked, get drafts and long answers, and are sent to; 0 for none.
+        kinds: What they write, and how often.
     """
 
     seed: int
@@ -77,7 +86,7 @@ class Plan:
     people: int = 60
     most_unheard: int = 2_000
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
-    points: Sequence[RouterPoint | WorkerPoint] = POINTS
+    points: Sequence[Point] = POINTS
     repeated: int = 20
     think: timedelta = timedelta(milliseconds=20)
     slots: int = 8
@@ -88,6 +97,8 @@ class Plan:
     variables: Mapping[str, str] = field(default_factory=dict)
     of_first: Mapping[str, str] = field(default_factory=dict)
     script: Script | None = None
+    talkers: int = 12
+    kinds: Mapping[str, int] = field(default_factory=lambda: KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +146,14 @@ class Stage:
 
     Attributes:
         earlier: Entries of INBOUND from before a script created it again.
+        talkers: People who do more than ask; None if there are none.
     """
 
     scene: Scene
     servers: Mapping[str, EmbeddedServer]
     links: Mapping[str, LossyLink]
     earlier: list[LogEntry]
+    talkers: DialoguePeople | None
 
     async def start(self, plan: "Plan") -> None:
         """Start two of everything; one of each reaches its servers over links."""
@@ -160,8 +173,34 @@ class Stage:
         service.worker("worker-2", think=plan.think, slots=plan.slots)
         service.subscriber("subscriber 1")
         service.subscriber("subscriber 2")
+        if self.talkers is not None:
+            start_dialogues(service)
         await service.until_started(*routers)
         await self.scene.recorder.until_owned(*[ALL_PARTITIONS // 2] * 2)
+
+    @asynccontextmanager
+    async def dialogues(self) -> AsyncIterator[None]:
+        """Let the talkers talk during the block, if there are any."""
+        if self.talkers is None:
+            yield
+        else:
+            async with self.talkers.talking():
+                yield
+
+    async def history(self, event_log: Path) -> History:
+        """Return everything there is to judge."""
+        history = await self.scene.watched_history(event_log)
+        others, of_dialogues = parted(history)
+        if self.talkers is None:
+            return others
+        dialogue = await dialogue_of(
+            self.scene.recorder,
+            of_dialogues,
+            self.talkers.chats,
+            event_log=event_log,
+            platform_log=platform_log_of(self.scene.service),
+        )
+        return replace(others, dialogue=dialogue)
 
 
 async def _notice_deadlocks(dsn: str, database: str) -> None:
@@ -177,7 +216,7 @@ async def _notice_deadlocks(dsn: str, database: str) -> None:
 async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        keys, config = with_keys(directory / "keys", USERS)
+        keys, config = with_keys(directory / "keys", {**USERS, **dialogue_setting.USERS})
         nats = await enter(open_nats(directory / "nats", extra_config=config))
         postgres = await enter(open_postgres(directory / "postgres"))
         name = await enter(open_database(postgres.url))
@@ -199,9 +238,12 @@ async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[Stage]:
                 turn_lease=TURN_LEASE,
                 max_attempts=MAX_ATTEMPTS,
                 duplicate_window=plan.duplicate_window,
+                more=dialogue_setting.config(MAX_ATTEMPTS),
             )
         )
-        yield Stage(scene, {"nats": nats, "postgres": postgres}, links, [])
+        scene.service.event_log = directory / "event_log.jsonl"
+        talkers = await enter(open_dialogue_people(scene.service, plan.talkers, plan.kinds))
+        yield Stage(scene, {"nats": nats, "postgres": postgres}, links, [], talkers)
 
 
 async def run_chaos(directory: Path, plan: Plan) -> Outcome:
@@ -214,7 +256,6 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
     path = directory / "event_log.jsonl"
     async with _open_stage(directory, plan) as stage:
         scene = stage.scene
-        scene.service.event_log = path
         scene.users.event_log = EventLog(path, "users")
         scene.users.repeated = plan.repeated
         scene.users.most_unheard = plan.most_unheard
@@ -230,11 +271,10 @@ async def run_chaos(directory: Path, plan: Plan) -> Outcome:
         )
         nemesis.has_mercy = lambda: _have_enough(scene.users, nemesis, plan)
         scene.users.chance = Random(plan.seed)  # noqa: S311 - the same every time
-        stuck = []
         if plan.script:
             stuck = await _play(plan.script, stage)
         else:
-            await _trouble(scene, nemesis, plan)
+            stuck = await _trouble(stage, nemesis, plan)
         outcome = await _judge(stage, nemesis, path, plan)
         return replace(outcome, problems=(*stuck, *outcome.problems))
 
@@ -251,13 +291,23 @@ def _have_enough(users: LoadUsers, nemesis: Nemesis, plan: Plan) -> bool:
 async def _play(script: Script, stage: Stage) -> list[str]:
     """Do what a script says; where the service does not get on, that is found, and it ends there."""
     try:
-        await script(stage)
+        async with stage.dialogues():
+            await script(stage)
     except (AssertionError, TimeoutError) as error:
         return [f"never went on: {error}"]
     return []
 
 
-async def _trouble(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:
+async def _trouble(stage: Stage, nemesis: Nemesis, plan: Plan) -> list[str]:
+    try:
+        async with stage.dialogues():
+            await _break(stage.scene, nemesis, plan)
+    except AssertionError as error:
+        return [f"never went on: {error}"]
+    return []
+
+
+async def _break(scene: Scene, nemesis: Nemesis, plan: Plan) -> None:
     breaking = asyncio.create_task(nemesis.run(plan.pause))
     try:
         async with scene.users.talking(plan.per_second):
@@ -282,7 +332,7 @@ async def _judge(stage: Stage, nemesis: Nemesis, path: Path, plan: Plan) -> Outc
         found = [f"never settled: {error}"]
     settled_after = monotonic() - begin
     unread = await scene.recorder.until_read()
-    history = await scene.watched_history(path)
+    history = await stage.history(path)
     history = replace(
         history,
         log=[*stage.earlier, *history.log],

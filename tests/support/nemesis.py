@@ -10,6 +10,7 @@ from random import Random
 from typing import Final, Protocol
 
 from chatlane.failpoints import RouterPoint, WorkerPoint
+from tests.support.dialogue.adapter import AdapterPoint
 from tests.support.servers.lossy_link import LossyLink
 from tests.support.service.event_log import EventLog
 
@@ -34,7 +35,17 @@ _CRASHES_WITHIN: Final = timedelta(seconds=20)
 # In the first lives of a process every point is passed often enough.
 _LATEST_PASS: Final = 4
 # Published rows are deleted by themselves only when there is no traffic.
-POINTS: Final = tuple(its for its in (*RouterPoint, *WorkerPoint) if its is not RouterPoint.DELETED)
+POINTS: Final = tuple(
+    its for its in (*RouterPoint, *WorkerPoint, *AdapterPoint) if its is not RouterPoint.DELETED
+)
+Point = RouterPoint | WorkerPoint | AdapterPoint
+
+# Which points a process has, by the first word of its name.
+_POINTS_OF: Final[Mapping[str, type[Point]]] = {
+    "router": RouterPoint,
+    "worker": WorkerPoint,
+    "adapter": AdapterPoint,
+}
 
 
 class Life(Protocol):
@@ -89,7 +100,7 @@ class Nemesis:
     chance: Random
     event_log: EventLog
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
-    points: Sequence[RouterPoint | WorkerPoint] = POINTS
+    points: Sequence[Point] = POINTS
     has_mercy: Callable[[], bool] = lambda: False
     made: Counter[str] = field(default_factory=Counter)
     ended: list[tuple[str, int | None]] = field(default_factory=list)
@@ -149,10 +160,7 @@ class Nemesis:
         return [name for name in named if name not in self._in_trouble]
 
     def _has_points(self, name: str) -> bool:
-        kinds = {type(its) for its in self.points}
-        if name.startswith("router"):
-            return RouterPoint in kinds
-        return name.startswith("worker") and WorkerPoint in kinds
+        return _kind_of_points(name) in {type(its) for its in self.points}
 
     async def _trouble(self, target: str, act: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -164,8 +172,8 @@ class Nemesis:
         """Return the fault with all its chances taken, so that a seed gives the same ones."""
         away = self.chance.uniform(*_AWAY_SECONDS)
         frozen = self.chance.uniform(*_FREEZE_SECONDS)
-        kind_of_point = WorkerPoint if target.startswith("worker") else RouterPoint
-        points = [its for its in self.points if isinstance(its, kind_of_point)]
+        kind_of_point = _kind_of_points(target) or RouterPoint
+        points: list[Point] = [its for its in self.points if isinstance(its, kind_of_point)]
         point = self.chance.choice(points or list(kind_of_point))
         crash_at = f"{point}:{self.chance.randint(1, _LATEST_PASS)}"
         acts: dict[str, Callable[[], Awaitable[None]]] = {
@@ -239,3 +247,7 @@ class Nemesis:
         self.servers[name].pause()
         await asyncio.sleep(seconds)
         self.servers[name].resume()
+
+
+def _kind_of_points(name: str) -> type[Point] | None:
+    return next((kind for first, kind in _POINTS_OF.items() if name.startswith(first)), None)

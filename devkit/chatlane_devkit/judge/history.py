@@ -6,9 +6,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from chatlane_devkit.scenario.feed import Address
+
+if TYPE_CHECKING:
+    from chatlane_devkit.judge.dialogue import Dialogue
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -262,6 +265,7 @@ class History:
         started: Session ids of the events that announce a new session.
         handed: Messages that stream subscribers received.
         left_over: Counts of rows that must be gone when everything is answered, by name.
+        dialogue: Questions, drafts, pieces and messages outside turns, if there were any.
     """
 
     sent: Sequence[Sent] = ()
@@ -284,6 +288,7 @@ class History:
     started: Sequence[str] = ()
     handed: Sequence[Handed] = ()
     left_over: Mapping[str, int] = field(default_factory=dict)
+    dialogue: "Dialogue | None" = None
 
     @property
     def stored_ids(self) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from chatlane_devkit.judge import feed_checks, run_checks
+from chatlane_devkit.judge import dialogue_checks, feed_checks, run_checks
 from chatlane_devkit.judge.album_checks import album_problems, albums_in
 from chatlane_devkit.judge.command_checks import notice_problems
 from chatlane_devkit.judge.delivery_checks import (
@@ -17,6 +17,7 @@ from chatlane_devkit.judge.delivery_checks import (
     numbering_problems,
     receipt_problems,
 )
+from chatlane_devkit.judge.dialogue import Dialogue
 from chatlane_devkit.judge.history import History, Session
 from chatlane_devkit.judge.stream_checks import stream_problems
 from chatlane_devkit.scenario.feed import Publication
@@ -113,6 +114,65 @@ def _has_feed(run: Run) -> bool:
 def _has_users(run: Run) -> bool:
     return not run.feed
 
+
+def _in_dialogue(problems: Callable[[Dialogue], Iterable[str]]) -> Callable[[Run], Iterable[str]]:
+    def find(run: Run) -> Iterable[str]:
+        return () if run.history.dialogue is None else problems(run.history.dialogue)
+
+    return find
+
+
+def _counted_in_dialogue(items: Callable[[Dialogue], Sequence[object]]) -> Callable[[Run], int]:
+    def count(run: Run) -> int:
+        return 0 if run.history.dialogue is None else len(items(run.history.dialogue))
+
+    return count
+
+
+def _has_dialogue(run: Run) -> bool:
+    return run.history.dialogue is not None
+
+
+_DIALOGUE_RULES: Final = tuple(
+    Rule(promise, _counted_in_dialogue(items), _in_dialogue(problems), _has_dialogue)
+    for promise, items, problems in (
+        (
+            "every message in a dialogue is placed once, and heard or taken as an answer",
+            lambda its: its.history.sent,
+            dialogue_checks.dialogue_problems,
+        ),
+        (
+            "every piece reached its chat once, but for one repetition per crash",
+            lambda its: its.calls,
+            dialogue_checks.piece_problems,
+        ),
+        (
+            "every message ends as delivered, with the ids of its pieces",
+            lambda its: its.deliveries,
+            dialogue_checks.delivery_state_problems,
+        ),
+        (
+            "every draft became its answer, unless a crash explains it",
+            dialogue_checks.drafts,
+            dialogue_checks.draft_problems,
+        ),
+        (
+            "every question got one answer, of its own, or its default",
+            lambda its: its.questions,
+            dialogue_checks.question_problems,
+        ),
+        (
+            "every message outside a turn arrived once, in order",
+            lambda its: its.sends,
+            dialogue_checks.send_problems,
+        ),
+        (
+            "every reply leads to the message it is about",
+            lambda its: its.quotes,
+            dialogue_checks.quote_problems,
+        ),
+    )
+)
 
 RULES: Final = (
     Rule(
@@ -245,6 +305,7 @@ RULES: Final = (
     Rule(
         "nothing is left to do", lambda _: 1, lambda run: left_over_problems(run.history.left_over)
     ),
+    *_DIALOGUE_RULES,
 )
 
 
@@ -276,4 +337,15 @@ def unwatched(history: History) -> list[str]:
         "sessions began": history.started,
         "people waited for": history.waits,
     }
+    if (dialogue := history.dialogue) is not None:
+        watched |= {
+            "platforms took": dialogue.calls,
+            "turns asked": dialogue.questions,
+            "questions got": dialogue.outcomes,
+            "people replied": dialogue.replies,
+            "was sent outside turns": dialogue.sends,
+            "drafts showed": dialogue_checks.drafts(dialogue),
+            "was delivered to dialogues": dialogue.deliveries,
+            "adapters reported": dialogue.reported.keys(),
+        }
     return [f"unwatched: nobody tells what {what}" for what, items in watched.items() if not items]

@@ -311,6 +311,16 @@ class Service:
             },
         )
 
+    def program(self, name: str, script: Path, *arguments: str, user: str) -> Process:
+        """Start a program of a test as one of the users of NATS."""
+        assert self.keys is not None
+        its = {
+            "NATS_URL": self.nats_url,
+            "NKEY_SEED_FILE": str(self.keys.seed_file(user)),
+            "PRINCIPAL": user,
+        }
+        return self._start(name, [str(script), *arguments], its)
+
     def _as(self, user: str) -> dict[str, str]:
         return {} if self.keys is None else self.keys.environment(user)
 

@@ -106,7 +106,7 @@ class Stage:
 def stage(
     path: Path, seed: int = 1, weights: Mapping[str, int] = WEIGHTS, ends_with: int | None = -9
 ) -> Stage:
-    names = ("router 1", "router 2", "worker-1", "subscriber 1")
+    names = ("router 1", "router 2", "worker-1", "subscriber 1", "adapter")
     processes = {name: Fake(ends_with) for name in names}
     servers = {"nats": FakeServer(), "postgres": FakeServer()}
     links = {"nats link": LossyLink("nats://127.0.0.1:1")}
@@ -143,8 +143,10 @@ def test_every_crash_point_gets_its_turn_in_the_process_that_has_it(tmp_path: Pa
     its.run(LONG)
     armed = {name: {at.partition(":")[0] for at in it.armed} for name, it in its.processes.items()}
     points = {str(point) for point in its.nemesis.points}
-    assert armed["router 1"] == {point for point in points if not point.startswith("worker")}
-    assert armed["worker-1"] == {point for point in points if point.startswith("worker")}
+    others = ("worker.", "adapter.")
+    assert armed["router 1"] == {point for point in points if not point.startswith(others)}
+    assert armed["worker-1"] == {point for point in points if point.startswith("worker.")}
+    assert armed["adapter"] == {point for point in points if point.startswith("adapter.")}
     assert armed["subscriber 1"] == set()
     assert its.nemesis.made[CRASH_POINT] == its.nemesis.made["crash"]
 
