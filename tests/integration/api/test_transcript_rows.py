@@ -2,10 +2,12 @@
 
 import pytest
 
+from chatlane.domain.catalog import Agent
+from chatlane.store.history import messages
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
-from tests.support.worlds.kernel import Kernel, Placed, event
+from tests.support.worlds.kernel import Kernel, Placed, catalog, event, open_kernel
 
 pytestmark = pytest.mark.integration
 
@@ -33,3 +35,16 @@ async def test_a_message_says_why_its_turn_failed_for_good(kernel: Kernel, error
     again = await kernel.claim_live(placed.session)
     await kernel.answer(again, outcome="failed", error=error)
     assert [row.error for row in await rows_of(kernel, placed)] == [error]
+
+
+async def test_a_routed_message_says_that_no_worker_answered_it(database_url: str) -> None:
+    stream = catalog(agents=[Agent("desk", delivery="stream")], profiles={"main": "desk"})
+    async with open_kernel(database_url, stream) as kernel:
+        placed = await kernel.say(event(chat="701", user="701", mid="1", text="hi"))
+        [routed] = await rows_of(kernel, placed)
+        assert (routed.error, routed.unanswered) == (None, None)
+        assert routed.message_id is not None
+        async with kernel.store.transaction() as connection:
+            await messages.give_up(connection, routed.message_id)
+        [given_up] = await rows_of(kernel, placed)
+        assert (given_up.error, given_up.unanswered) == ("no worker answered it", "failed")
