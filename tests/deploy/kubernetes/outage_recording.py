@@ -30,7 +30,12 @@ PER_SECOND: Final = 60
 PARTITIONS: Final = 32
 AWAY: Final = range(60, 180)
 END: Final = 300
-SERIES: Final = {"chatlane_partition_lag_seconds", "chatlane_batches_total"}
+SERIES: Final = {
+    "chatlane_batches_total",
+    "chatlane_build_info",
+    "chatlane_partition_lag_seconds",
+    "chatlane_turns",
+}
 CPU: Final = "process_cpu_seconds_total"
 
 

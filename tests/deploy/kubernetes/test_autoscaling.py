@@ -10,7 +10,7 @@ import pytest
 
 from tests.deploy.kubernetes.autoscaling import SYNC_SECONDS, Autoscaler, recommended
 from tests.deploy.kubernetes.manifests import Manifest, objects, workloads
-from tests.deploy.kubernetes.outage_recording import CPU, END, INTERVAL, RECORDED
+from tests.deploy.kubernetes.outage_recording import AWAY, CPU, END, INTERVAL, RECORDED
 from tests.deploy.kubernetes.queries import answers
 from tests.deploy.kubernetes.worker_load import Load, WorkerLoad
 
@@ -150,20 +150,27 @@ def processors(recorded: Mapping[str, Sequence[float | None]], time: int) -> flo
     return used
 
 
+def answers_during(victim: str, query: str, times: Sequence[int], folder: Path) -> list[float]:
+    """Return the answers to a query during a recorded outage; each time has an answer."""
+    series = {
+        name: " ".join("_" if value is None else f"{value:g}" for value in row)
+        for name, row in OUTAGES[victim].items()
+        if not name.startswith(CPU)
+    }
+    found = answers(query, series, times, interval=INTERVAL, folder=folder)
+    known = [value for value in found if value is not None]
+    assert len(known) == len(found)
+    return known
+
+
 def after_outage(victim: str, query: str, folder: Path) -> Autoscaler:
     """Return the autoscaler of the routers after a recorded outage and two more minutes."""
     recorded = OUTAGES[victim]
-    series = {
-        name: " ".join("_" if value is None else f"{value:g}" for value in row)
-        for name, row in recorded.items()
-        if not name.startswith(CPU)
-    }
     times = range(SYNC_SECONDS, END + 1, SYNC_SECONDS)
-    lagging = answers(query, series, times, interval=INTERVAL, folder=folder)
+    lagging = answers_during(victim, query, times, folder)
     autoscaler = Autoscaler.of(router_scaler())
     threshold = float(trigger(router_scaler())["threshold"])
     for time, count in zip(times, lagging, strict=True):
-        assert count is not None
         autoscaler.sync(time, [(count, threshold), (processors(recorded, time), cpu_target())])
     return autoscaler
 
@@ -173,6 +180,20 @@ def test_an_outage_adds_no_router(victim: str, tmp_path: Path) -> None:
     query = trigger(router_scaler())["query"]
 
     assert after_outage(victim, query, tmp_path).changes == []
+
+
+@pytest.mark.parametrize("victim", OUTAGES)
+def test_an_outage_adds_no_worker(victim: str, tmp_path: Path) -> None:
+    scaler = worker_scaler()
+    times = range(SYNC_SECONDS, AWAY.stop, SYNC_SECONDS)
+    live = answers_during(victim, trigger(scaler)["query"], times, tmp_path)
+    # Turns were in work when the server went away.
+    assert max(live) > 0
+    autoscaler = Autoscaler.of(scaler)
+    for time, turns in zip(times, live, strict=True):
+        autoscaler.sync(time, [(turns, float(trigger(scaler)["threshold"]))])
+    # A change at the start answers what was counted before.
+    assert [at for at, _ in autoscaler.changes if at > AWAY.start] == []
 
 
 def test_lag_alone_would_add_routers_while_postgres_is_away(tmp_path: Path) -> None:
