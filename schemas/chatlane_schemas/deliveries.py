@@ -18,7 +18,8 @@ class DeliveryState(StrEnum):
     `waiting`: no adapter has reported it. `handed`: an adapter works on it, and may have sent some
     of its pieces. `delivered`: the platform has all of it. `failed`: the platform refused it; with
     `retry_at` the adapter tries again, without it never. `unknown`: an adapter ended while it sent
-    the message, so the platform may have one piece more than is recorded.
+    the message, so the platform may have one piece more than is recorded; or no adapter reported the
+    message as long as the server kept it (72 hours), as those of the release without receipts.
     """
 
     WAITING = "waiting"

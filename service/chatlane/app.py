@@ -43,6 +43,7 @@ from chatlane.maintenance import SEEN_AHEAD, MaintenanceLoop, TableMaintenance
 from chatlane.nats import topology
 from chatlane.nats.advisories import AdvisoryQueue
 from chatlane.nats.connection import open_bus
+from chatlane.nats.event_storage import EventStorage
 from chatlane.nats.jetstream import JetStream
 from chatlane.nats.log_access import LogAccess
 from chatlane.nats.log_shares import LogShares
@@ -137,6 +138,7 @@ class App:
     ownership: Ownership | None = None
     batches: Batches | None = None
     regressed_at: float | None = None
+    event_storage: EventStorage = field(default_factory=EventStorage)
 
     @property
     def stop_patience(self) -> timedelta:
@@ -342,8 +344,10 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> datetim
     async with app.store.transaction() as connection:
         await verify_schema(connection)
         await require_keys(connection, app.settings.erasure_key())
-    if differences := await topology.verify(jetstream, declared.streams, declared.durables):
+    streams, durables = declared.streams, declared.durables
+    if differences := await topology.verify(jetstream, streams, durables, is_starting=True):
         raise SchemaMismatchError(tuple(differences))
+    await app.event_storage.look(jetstream)
     for log in LOGS:
         async with app.store.transaction() as connection:
             await partitions.ensure(connection, log, app.settings.router.partitions)
@@ -367,6 +371,8 @@ async def _open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[N
             jitter=jitter,
             duplicate_window=app.settings.streams.duplicate_window,
             full_rows=router.outbox_rows,
+            is_unstored=app.event_storage.lacks,
+            tell=publisher.tell,
         )
         bus.listen(reconnected=relay.retry_now)
         filling = SearchFilling(transaction, app.metrics)
@@ -525,8 +531,13 @@ def _jobs(
         declared_durables=declared.durables,
     )
     jetstream = JetStream(bus.client)
+
+    async def find_differences() -> list[str]:
+        await app.event_storage.look(jetstream)
+        return await topology.verify(jetstream, declared.streams, declared.durables)
+
     app.drift = drift = DriftWatch(
-        lambda: topology.verify(jetstream, declared.streams, declared.durables),
+        find_differences,
         logs,
         app.metrics,
         app.settings.streams.replay_window,

@@ -52,13 +52,19 @@ DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
 UNDELIVERABLE_ADVISORIES: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ROUTED.*"
 """Advisory that the server publishes once when a routed message exceeds its deliveries."""
 
+TURN_EVENTS: Final = subjects.wildcards(subjects.TURN_EVENT)
+"""Subjects of the events about turns, which EVENTS did not store in its first release."""
+
+OUTBOUND_MAX_AGE: Final = timedelta(hours=72)
+"""How long OUTBOUND keeps a message, whether or not an adapter has acknowledged it."""
+
 # The logs have no maximum age: routers purge them below the positions that all have committed.
 _ADDRESSES_AND_AGES: Final[Mapping[StreamName, tuple[tuple[str, ...], timedelta | None]]] = {
     StreamName.INBOUND: ((subjects.INBOUND,), None),
     StreamName.ROUTED: ((subjects.ROUTED,), timedelta(days=7)),
     StreamName.TURNS: ((subjects.TURN,), timedelta(hours=24)),
     StreamName.RESULTS: ((subjects.RESULT,), None),
-    StreamName.OUTBOUND: ((subjects.OUTBOUND,), timedelta(hours=72)),
+    StreamName.OUTBOUND: ((subjects.OUTBOUND,), OUTBOUND_MAX_AGE),
     StreamName.EVENTS: ((subjects.EVENT, subjects.TURN_EVENT), timedelta(hours=72)),
     StreamName.DEAD: ((subjects.DEAD,), timedelta(days=30)),
     StreamName.ADVISORIES: ((UNDELIVERABLE_ADVISORIES,), timedelta(days=7)),

@@ -6,13 +6,14 @@ The admin job calls `apply`, which creates and updates but never deletes. Every 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
 
 from chatlane.domain.log import LogName, describe_partition_count
 from chatlane.nats.jetstream import GENERATION_KEY, JetStream, nanoseconds
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES
-from chatlane_schemas.topology.streams import DurableSpec, StreamName, StreamSpec
+from chatlane_schemas.topology.streams import TURN_EVENTS, DurableSpec, StreamName, StreamSpec
 
 LOG_STREAMS: Final[Mapping[LogName, StreamName]] = {
     "inbound": StreamName.INBOUND,
@@ -23,6 +24,10 @@ _PARTITION_CALL: Final = re.compile(r"\{\{partition\((\d+),")
 # Fields that cannot change after the creation; a difference needs an operator's decision.
 _FIXED_OF_DURABLE: Final = frozenset({"ack_policy", "deliver_policy"})
 _FIXED_OF_STREAM: Final = frozenset({"retention", "storage", "subject_transform"})
+# Differences from the release before that routers work with: an upgrade changes the streams after
+# the routers, and the way back before them.
+_OPTIONAL_SUBJECTS: Final = frozenset({TURN_EVENTS})
+_OPTIONAL_OF_DURABLE: Final = frozenset({"max_ack_pending"})
 
 
 async def apply(
@@ -30,8 +35,8 @@ async def apply(
 ) -> list[str]:
     """Create missing streams and durables, and update those that differ.
 
-    It deletes nothing. It leaves fields that only a re-creation could change; `verify` reports
-    them.
+    It deletes nothing, and takes no subject from a stream: a newer release may need it. It leaves
+    fields that only a re-creation could change; `verify` reports them.
 
     Returns:
         One sentence for each change; empty if nothing changed.
@@ -46,9 +51,19 @@ async def apply(
 
 
 async def verify(
-    jetstream: JetStream, streams: Iterable[StreamSpec], durables: Iterable[DurableSpec]
+    jetstream: JetStream,
+    streams: Iterable[StreamSpec],
+    durables: Iterable[DurableSpec],
+    *,
+    is_starting: bool = False,
 ) -> list[str]:
     """Compare the server with the declarations and with the requirements of every release.
+
+    Args:
+        jetstream: The server.
+        streams: The declared streams.
+        durables: The declared durables.
+        is_starting: Leave out what a router works without until the end of an upgrade.
 
     Returns:
         One sentence for each difference; empty if there is none.
@@ -57,10 +72,13 @@ async def verify(
         BusUnavailableError: No answer in time.
     """
     found = _server_differences(jetstream)
+    optional_subjects = _OPTIONAL_SUBJECTS if is_starting else frozenset[str]()
+    optional = _OPTIONAL_OF_DURABLE if is_starting else frozenset[str]()
     for spec in streams:
-        found += await _stream_differences(jetstream, spec)
+        needed = tuple(name for name in spec.subjects if name not in optional_subjects)
+        found += await _stream_differences(jetstream, replace(spec, subjects=needed))
     for durable in durables:
-        found += await _durable_differences(jetstream, durable)
+        found += await _durable_differences(jetstream, durable, optional)
     return found
 
 
@@ -129,6 +147,7 @@ async def _apply_stream(jetstream: JetStream, spec: StreamSpec) -> str | None:
         return None
     # An update replaces the whole configuration, so send undeclared fields back unchanged.
     updated = {**state.config, **{name: declared[name] for name in changed}}
+    updated["subjects"] = list(dict.fromkeys((*state.config.get("subjects", ()), *spec.subjects)))
     if needs_generation:
         updated["metadata"] = {**updated.get("metadata", {}), GENERATION_KEY: str(uuid4())}
     await jetstream.request(f"STREAM.UPDATE.{spec.name}", updated)
@@ -174,33 +193,41 @@ async def _stream_differences(jetstream: JetStream, spec: StreamSpec) -> list[st
     return found
 
 
-async def _durable_differences(jetstream: JetStream, spec: DurableSpec) -> list[str]:
+async def _durable_differences(
+    jetstream: JetStream, spec: DurableSpec, optional: frozenset[str]
+) -> list[str]:
     place = f"durable {spec.name} on {spec.stream}"
     info = await jetstream.find(f"CONSUMER.INFO.{spec.stream}.{spec.name}")
     if info is None:
         return [f"{place} is missing: run `chatlane admin apply`"]
-    return list(_differences(place, durable_config(spec), info["config"]))
+    return list(_differences(place, durable_config(spec), info["config"], optional))
 
 
 def _differences(
-    place: str, declared: Mapping[str, Any], actual: Mapping[str, Any]
+    place: str,
+    declared: Mapping[str, Any],
+    actual: Mapping[str, Any],
+    ignored: frozenset[str] = frozenset(),
 ) -> Iterator[str]:
-    for name in _changed(declared, actual, frozenset()):
+    for name in _changed(declared, actual, ignored):
         yield f"{place}: {name} is {actual.get(name)!r}, declared is {declared[name]!r}"
 
 
 def _changed(
-    declared: Mapping[str, Any], actual: Mapping[str, Any], fixed: frozenset[str]
+    declared: Mapping[str, Any], actual: Mapping[str, Any], ignored: frozenset[str]
 ) -> Sequence[str]:
-    """Return the names of the fields that differ and may be changed."""
+    """Return the names of the fields that differ, without the ignored ones."""
     return [
         name
         for name, value in declared.items()
-        if name not in fixed and not _is_same(value, actual.get(name))
+        if name not in ignored and not _is_met(name, value, actual.get(name))
     ]
 
 
-def _is_same(declared: object, actual: object) -> bool:
+def _is_met(name: str, declared: object, actual: object) -> bool:
+    if name == "subjects" and isinstance(declared, list) and isinstance(actual, list):
+        # A newer release may have added more.
+        return set(declared) <= set(actual)
     # The server omits zero values.
     if not declared and not actual:
         return True

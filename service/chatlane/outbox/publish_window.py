@@ -29,7 +29,7 @@ from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import timedelta
     from random import Random
     from uuid import UUID
@@ -127,6 +127,8 @@ class Pipeline:
             published it, and the duplicate window of the stream may have passed since.
         window: Publishes in flight for each stream.
         jitter: Spreads retries, so that routers do not retry at the same time.
+        is_unstored: Returns whether no stream stores a subject. Rows that were written before are
+            published and then dropped.
     """
 
     def __init__(
@@ -136,8 +138,10 @@ class Pipeline:
         stale_after: timedelta,
         jitter: Random,
         window: int = DEFAULT_WINDOW,
+        is_unstored: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._publisher = publisher
+        self._is_unstored = is_unstored
         self._stale_after_seconds = stale_after.total_seconds()
         self._window = window
         self._jitter = jitter
@@ -287,6 +291,10 @@ class Pipeline:
         if isinstance(error, StreamFullError) and item.row.stream in _DISPENSABLE:
             outlet.in_flight -= 1
             outlet.dropped += 1
+            self._done(item)
+            return
+        if self._is_unstored(item.row.subject):
+            outlet.in_flight -= 1
             self._done(item)
             return
         outlet.repeated += 1

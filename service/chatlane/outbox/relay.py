@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Transaction
     from chatlane.store.outbox import OutboxRow
 
+    Tell = Callable[[str, bytes, str], Awaitable[None]]
+
 # A batch deletes rows that were published before it. The relay deletes them only if no batch came
 # for so long.
 _IDLE: Final = timedelta(milliseconds=200)
@@ -66,6 +68,11 @@ class OutboxWriter:
         doubtful: As for `outbox.insert`.
         crowded: Streams whose rows are left to the sweep.
         take_published: Returns and removes ids of published rows.
+        is_unstored: Returns whether no stream stores a subject.
+
+    Attributes:
+        rows: The rows that this router publishes.
+        unstored: What no stream stores; it gets no row.
     """
 
     def __init__(
@@ -74,13 +81,16 @@ class OutboxWriter:
         doubtful: Sequence[int],
         crowded: Collection[str],
         take_published: Callable[[int], list[int]],
+        is_unstored: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        self._is_unstored = is_unstored
         self._router_id = router_id
         self._doubtful = doubtful
         self._crowded = crowded
         self._take_published = take_published
         self.published: list[int] = []
         self.rows: list[OutboxRow] = []
+        self.unstored: list[Publication] = []
 
     async def insert(
         self, connection: PoolConnectionProxy, publications: Sequence[Publication]
@@ -90,6 +100,10 @@ class OutboxWriter:
         The same round trip deletes rows that were published before. The method may be called more
         than once in the transaction.
         """
+        unstored = [row for row in publications if self._is_unstored(row.subject)]
+        if unstored:
+            self.unstored += unstored
+            publications = [row for row in publications if not self._is_unstored(row.subject)]
         published = self._take_published(_DELETED_AT_ONCE)
         self.published += published
         self.rows += await outbox.insert(
@@ -116,6 +130,8 @@ class Relay:
         full_rows: Number of rows, in memory and table, that may wait for a full stream before the
             router stops reading the messages that lead to it from the log.
         stream_bytes: Bytes that may wait in memory for each stream; further rows stay in the table.
+        is_unstored: Returns whether no stream stores a subject.
+        tell: Publishes to current subscribers what no stream stores, and fails silently.
     """
 
     def __init__(
@@ -130,7 +146,11 @@ class Relay:
         window: int = DEFAULT_WINDOW,
         full_rows: int = 0,
         stream_bytes: int = DEFAULT_STREAM_BYTES,
+        is_unstored: Callable[[str], bool] = lambda _: False,
+        tell: Tell | None = None,
     ) -> None:
+        self._is_unstored = is_unstored
+        self._tell = tell
         self._transaction = transaction
         self._router_id = router_id
         self._metrics = metrics
@@ -138,7 +158,11 @@ class Relay:
         self._left: dict[str, int] = {}
         self._stream_bytes = stream_bytes
         self._pipeline = Pipeline(
-            publisher, stale_after=duplicate_window / 4, jitter=jitter, window=window
+            publisher,
+            stale_after=duplicate_window / 4,
+            jitter=jitter,
+            window=window,
+            is_unstored=is_unstored,
         )
         self._lock = asyncio.Lock()
         # Ids of rows whose transaction may or may not have committed, with the end of the doubt.
@@ -216,7 +240,11 @@ class Relay:
         async with self._lock:
             known_since = time.monotonic()
             writer = OutboxWriter(
-                self._router_id, self._doubtful(), self.crowded_streams, self.take_acknowledged
+                self._router_id,
+                self._doubtful(),
+                self.crowded_streams,
+                self.take_acknowledged,
+                self._is_unstored,
             )
             try:
                 yield writer
@@ -227,6 +255,9 @@ class Relay:
             if writer.rows:
                 hit(RouterPoint.OUTBOX_COMMITTED)
             self._pipeline.enqueue(writer.rows, known_since)
+            if self._tell is not None:
+                for row in writer.unstored:
+                    await self._tell(row.subject, row.payload, row.message_id)
 
     def _doubt(self, rows: Iterable[OutboxRow], error: BaseException) -> None:
         if isinstance(error, Exception) and not isinstance(error, StoreUnavailableError):

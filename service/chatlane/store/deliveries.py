@@ -11,6 +11,7 @@ from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import known_value
 from chatlane_schemas.deliveries import DeliveryFailure, DeliveryState, Undelivered
 from chatlane_schemas.session_api.deliveries import DeliveryView
+from chatlane_schemas.topology.streams import OUTBOUND_MAX_AGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,8 +110,11 @@ async def write(connection: Connection, deliveries: Iterable[Delivery]) -> None:
 
 FIND_SQL: Final[LiteralString] = """
 -- deliveries: one message of a session, or the newest ones
-SELECT message_id, platform, account, turn_id, out_seq, part, state, failure, retry_at, sent,
-       pieces, platform_message_ids, created_at, changed_at
+SELECT message_id, platform, account, turn_id, out_seq, part,
+       -- An adapter that never reports is done with it, or will never get it.
+       CASE WHEN state IN ('waiting', 'handed') AND created_at < clock_timestamp() - $6::interval
+            THEN 'unknown' ELSE state END AS state,
+       failure, retry_at, sent, pieces, platform_message_ids, created_at, changed_at
 FROM deliveries
 WHERE session_id = $1 AND ($2::uuid IS NULL OR message_id = $2)
   AND ($3::text IS NULL OR platform = $3) AND ($4::text IS NULL OR account = $4)
@@ -127,6 +131,8 @@ async def find(
 ) -> tuple[DeliveryView, ...]:
     """Return one message of a session, or the newest ones, oldest first.
 
+    What no adapter has reported is `unknown` once OUTBOUND does not keep the message any more.
+
     Args:
         connection: A connection.
         session_id: The session.
@@ -134,7 +140,9 @@ async def find(
         account: Platform and account; without it, those of all accounts.
     """
     platform, name = account or (None, None)
-    rows = await connection.fetch(FIND_SQL, session_id, message_id, platform, name, _MOST_FOUND)
+    rows = await connection.fetch(
+        FIND_SQL, session_id, message_id, platform, name, _MOST_FOUND, OUTBOUND_MAX_AGE
+    )
     return tuple(_view(row) for row in reversed(rows))
 
 

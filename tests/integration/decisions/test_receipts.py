@@ -1,7 +1,7 @@
 """Receipts of adapters: what becomes of each outbound message, and who is told."""
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import permutations
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,6 +12,7 @@ from chatlane.domain.addressing.dedupe import digest_of
 from chatlane.store import deliveries
 from chatlane_schemas import Source
 from chatlane_schemas.inbound import InboundEvent
+from chatlane_schemas.topology.streams import OUTBOUND_MAX_AGE
 from tests.support.worlds.kernel import Fields, Kernel, at, event
 
 pytestmark = pytest.mark.integration
@@ -215,3 +216,23 @@ async def test_the_copy_of_our_message_never_runs(kernel: Kernel) -> None:
 
 def _soon() -> datetime:
     return at("09:02")
+
+
+async def test_what_nobody_reports_is_unknown_when_the_stream_has_dropped_it(
+    kernel: Kernel,
+) -> None:
+    sent = await answered(kernel)
+    session_id, message_id = UUID(sent["session_id"]), UUID(sent["id"])
+    age = "UPDATE deliveries SET created_at = clock_timestamp() - $1::interval"
+    for state in ("waiting", "handed"):
+        async with kernel.store.transaction() as connection:
+            await connection.execute("UPDATE deliveries SET state = $1", state)
+            await connection.execute(age, OUTBOUND_MAX_AGE - timedelta(minutes=1))
+            [kept] = await deliveries.find(connection, session_id, message_id)
+            await connection.execute(age, OUTBOUND_MAX_AGE + timedelta(minutes=1))
+            [dropped] = await deliveries.find(connection, session_id, message_id)
+        assert (kept.state, dropped.state) == (state, "unknown")
+    await kernel.say(receipt(sent, message_ids=["2"]), at("09:02"))
+    async with kernel.store.transaction() as connection:
+        [late] = await deliveries.find(connection, session_id, message_id)
+    assert late.state == "delivered"

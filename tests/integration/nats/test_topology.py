@@ -3,22 +3,27 @@
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
+from uuid import uuid4
 
 import pytest
 
 from chatlane.nats import topology
 from chatlane.nats.connection import BusOptions, open_bus
+from chatlane.nats.event_storage import EventStorage
 from chatlane.nats.jetstream import ApiRefusedError, JetStream
 from chatlane_devkit.servers.binaries import server_directory
 from chatlane_devkit.servers.embedded import open_nats
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES
+from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import (
+    TURN_EVENTS,
     DurableSpec,
     StreamName,
     StreamSpec,
     declared_durables,
     declared_streams,
 )
+from chatlane_schemas.topology.subjects import LiveTurnPath, wildcards
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, log_specs
 
 pytestmark = pytest.mark.integration
@@ -145,3 +150,41 @@ async def test_a_log_without_generation_gets_one(logs: LogStreams) -> None:
 async def test_what_the_server_does_not_accept_is_an_error(jetstream: JetStream) -> None:
     with pytest.raises(ApiRefusedError):
         await topology.apply(jetstream, changed(StreamName.TURNS, subjects=("a b",)), [])
+
+
+PREVIOUS_EVENTS = (wildcards(subjects.EVENT),)
+
+
+async def test_a_router_starts_on_the_streams_of_the_previous_release(jetstream: JetStream) -> None:
+    previous = changed(StreamName.EVENTS, subjects=PREVIOUS_EVENTS)
+    fewer = changed_durable("telegram=bot", max_ack_pending=256)
+    await topology.apply(jetstream, previous, fewer)
+    assert await topology.verify(jetstream, ALL, DURABLES, is_starting=True) == []
+    assert len(await topology.verify(jetstream, ALL, DURABLES)) == 2
+    slower = changed_durable("sales-0", ack_wait=timedelta(minutes=5))
+    assert len(await topology.verify(jetstream, ALL, slower, is_starting=True)) == 1
+
+
+async def test_apply_leaves_the_subjects_that_a_newer_release_has_added(
+    jetstream: JetStream,
+) -> None:
+    await topology.apply(jetstream, ALL, DURABLES)
+    older = changed(StreamName.EVENTS, subjects=PREVIOUS_EVENTS, max_age=timedelta(hours=1))
+    assert await topology.apply(jetstream, older, []) == ["stream EVENTS updated: max_age"]
+    assert await topology.verify(jetstream, older, []) == []
+    events = await jetstream.get_stream("EVENTS")
+    assert TURN_EVENTS in events.config["subjects"]
+
+
+async def test_events_without_a_stream_are_known_from_its_subjects(jetstream: JetStream) -> None:
+    storage = EventStorage()
+    turn = subjects.turn_event("ended", LiveTurnPath("telegram", "bot", "person", uuid4()))
+    await storage.look(jetstream)
+    assert not storage.lacks(turn)
+    await topology.apply(jetstream, changed(StreamName.EVENTS, subjects=PREVIOUS_EVENTS), [])
+    await storage.look(jetstream)
+    assert storage.lacks(turn)
+    assert not storage.lacks(subjects.event("session", "started"))
+    await topology.apply(jetstream, ALL, [])
+    await storage.look(jetstream)
+    assert not storage.lacks(turn)

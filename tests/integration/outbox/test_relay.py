@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
 from nats.js import JetStreamContext
 
@@ -492,3 +493,29 @@ async def bodies(jetstream: JetStreamContext, count: int) -> list[str]:
             found.append(message.data.decode())
             await message.ack()
     return found
+
+
+async def test_what_no_stream_stores_gets_no_row_and_is_told_after_the_commit(
+    world: World,
+) -> None:
+    told: list[str] = []
+
+    async def tell(_subject: str, _payload: bytes, message_id: str) -> None:
+        told.append(message_id)
+
+    relay = Relay(
+        FakePublisher(world.stream),
+        world.store.transaction,
+        uuid4(),
+        metrics=Metrics(),
+        jitter=Random(0),  # noqa: S311
+        is_unstored=lambda subject: subject.endswith(".ended"),
+        tell=tell,
+    )
+    ended = said("ended", stream="EVENTS")._replace(subject="chat.v1.event.turn.ended")
+    with pytest.raises(asyncpg.CharacterNotInRepertoireError):
+        await write(relay, world.store, ended, said("\0"))
+    assert told == []
+    await write(relay, world.store, said("one"), ended, said("two"))
+    assert await world.rows() == ["one", "two"]
+    assert told == ["ended"]

@@ -11,11 +11,12 @@ from time import monotonic
 from typing import Final
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from chatlane.nats.tasks import end_task
 from chatlane_client import AdapterClient, RetryLaterError, UnconfirmedPublishError
 from chatlane_devkit.judge.history import Received, Sent
-from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, new_envelope_id
+from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, decode, new_envelope_id
 from tests.support.service.event_log import EventLog
 from tests.support.service.pace import paced
 from tests.support.service.processes import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
@@ -65,6 +66,7 @@ class LoadUsers:
         sent: What was acknowledged, in the order of the acknowledgements.
         received: What came back, in the order of arrival.
         unheard: Texts that no answer has mentioned yet, with the time they were written.
+        forwarded: Ids of the messages that adapters in processes of their own delivered.
         seconds: How long each text waited for its answer, with the time it was written.
         put_off: How long adapters waited before they told a platform to come later.
         refused: How often the service said to come later, because it has no room.
@@ -80,6 +82,7 @@ class LoadUsers:
     chance: Random = field(default_factory=lambda: Random(7))  # noqa: S311 # the same every time
     sent: list[Sent] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
+    forwarded: list[str] = field(default_factory=list)
     unheard: dict[str, float] = field(default_factory=dict)
     put_off: list[float] = field(default_factory=list)
     seconds: list[tuple[float, float]] = field(default_factory=list)
@@ -132,14 +135,38 @@ class LoadUsers:
         self._last.pop(person.name, None)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        """Receive answers during the block."""
+    async def listening(self, *, is_stopped: bool = False) -> AsyncIterator[None]:
+        """Receive answers during the block.
+
+        Args:
+            is_stopped: The adapter is stopped at the end of the block, in place of killed: what it
+                has received, it has acknowledged and reported.
+        """
         adapter = self._adapter
         delivering = asyncio.create_task(adapter.deliver(self._receive))
         try:
             yield
+            if is_stopped:
+                adapter.stop()
+                await delivering
         finally:
             await end_task(delivering)
+
+    @asynccontextmanager
+    async def listening_to(self, subject: str) -> AsyncIterator[None]:
+        """Receive during the block what adapters in processes of their own forward."""
+
+        async def take(raw: Msg) -> None:
+            message = decode(OutboundMessage, raw.data)
+            self.forwarded.append(message.id)
+            await self._receive(message)
+            await raw.respond(b"")
+
+        subscription = await self.client.subscribe(subject, cb=take)
+        try:
+            yield
+        finally:
+            await subscription.unsubscribe()
 
     async def _receive(self, message: OutboundMessage) -> None:
         target = message.target

@@ -54,6 +54,7 @@ _ROOT: Final = Path(__file__).parents[3]
 _SUBSCRIBER: Final = _ROOT / "examples" / "subscriber.py"
 _WATCHED: Final = Path(__file__).with_name("watched_subscriber.py")
 _WORKER: Final = Path(__file__).with_name("watched_worker.py")
+_ADAPTER: Final = Path(__file__).with_name("forwarding_adapter.py")
 
 _CONFIG: Final = Template("""
 [nats]
@@ -320,6 +321,11 @@ class Service:
             "PRINCIPAL": user,
         }
         return self._start(name, [str(script), *arguments], its)
+
+    def adapter(self, name: str, subject: str, variables: Mapping[str, str]) -> Process:
+        """Start an adapter that forwards what it delivers to a subject of NATS."""
+        arguments = [str(_ADAPTER), self.nats_url, PLATFORM, ACCOUNT, subject]
+        return self._start(name, arguments, variables)
 
     def _as(self, user: str) -> dict[str, str]:
         return {} if self.keys is None else self.keys.environment(user)

@@ -1,7 +1,7 @@
 """The service in processes of its own, with users who write to it and a recorder that reads."""
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -119,6 +119,7 @@ async def open_scene(
     members: Iterable[Person] | None = None,
     *,
     keys: Keys | None = None,
+    is_listening: bool = True,
     **config: Any,  # noqa: ANN401 # as `config_text` has them
 ) -> AsyncIterator[Scene]:
     """Set a stage without any process of the service yet.
@@ -129,6 +130,7 @@ async def open_scene(
         dsn: A migrated database.
         members: Who writes; by default thirty people, half of them to each agent.
         keys: Of the users of the service, where NATS has users.
+        is_listening: Whether an adapter of this process delivers from the beginning.
         config: As for `config_text`.
     """
     async with AsyncExitStack() as stack:
@@ -142,7 +144,7 @@ async def open_scene(
             adapter = await enter(connecting)
         recorder = await enter(open_event_recorder(dsn, client))
         users = LoadUsers(adapter, list(people(30) if members is None else members))
-        async with users.listening():
+        async with users.listening() if is_listening else nullcontext():
             yield Scene(service, client, users, recorder)
 
 

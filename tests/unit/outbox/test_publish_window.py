@@ -310,3 +310,17 @@ async def _publish_through_faults(
         while not pipeline.is_empty.is_set():
             pipeline.retry_now()
             await asyncio.sleep(0)
+
+
+async def test_a_row_that_no_stream_stores_any_more_is_dropped() -> None:
+    publisher = FakePublisher(FakeStream(), fate=lambda _: Fate.LOST)
+    pipeline = Pipeline(
+        publisher,
+        stale_after=timedelta(minutes=1),
+        jitter=Random(1),  # noqa: S311
+        is_unstored=lambda subject: subject == "subject.x",
+    )
+    rows = [row("ended", None, "EVENTS") for _ in range(3)]
+    await publish_all(pipeline, rows)
+    assert pipeline.take_acknowledged(10) == [its.id for its in rows]
+    assert publisher.attempts == ["ended"] * 3
