@@ -279,11 +279,16 @@ def _published(raw: Msg, number: str) -> Published:
 
 
 def _result(raw: Msg) -> Result | None:
-    """Return the result of a turn; there is no telling what strangers write there."""
+    """Return the result of a turn; there is no telling what strangers write there.
+
+    A turn that is handed back goes on: its result ends nothing.
+    """
     try:
         its = json.loads(raw.data)
+        if its.get("hand_back") is not None:
+            return None
         return Result(its["id"], its["turn_id"], its["attempt"], its["token"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
