@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -15,6 +15,7 @@ import nats.js.errors
 from nats.aio.client import Client
 from opentelemetry.trace import SpanKind
 
+from chatlane_client.delivery.delivery_lease import DeliveryLease
 from chatlane_client.delivery.delivery_progress import DeliveryProgress
 from chatlane_client.delivery.message_sender import (
     Deliver,
@@ -93,7 +94,8 @@ class AdapterClient:
         Args:
             client: An open connection.
             platform: Declared name of the platform.
-            account: Declared name of the account; only one process at a time delivers for it.
+            account: Declared name of the account. Of several processes, one at a time delivers and
+                shows drafts and typing; another takes over within seconds of its end.
             gap_patience: How long a message waits for missing earlier messages.
             budget: Rates that the platform allows; None for no limit.
             give_up_after: Age at which a message that still fails is given up.
@@ -107,6 +109,7 @@ class AdapterClient:
         self._gap_patience = gap_patience
         self._budget = budget or RateBudget()
         self._give_up_after = give_up_after
+        self._lease = DeliveryLease(client, platform=self._platform, account=self._account)
         self._stopping = asyncio.Event()
         self._has_looked = False
         self._looking = asyncio.Lock()
@@ -273,9 +276,13 @@ class AdapterClient:
         Raises:
             ConnectionClosedError: The connection is closed for good.
         """
-        self._typing = TypingIndicator(self._client, show, interval=interval)
-        async with self._turn_reader(with_pieces=False).open() as turns:
-            await self._typing.run(turns)
+
+        async def work() -> None:
+            self._typing = TypingIndicator(self._client, show, interval=interval)
+            async with self._turn_reader(with_pieces=False).open() as turns:
+                await self._typing.run(turns)
+
+        await self._lease.run(work)
 
     async def show_drafts(
         self,
@@ -298,15 +305,19 @@ class AdapterClient:
         Raises:
             ConnectionClosedError: The connection is closed for good.
         """
-        self._drafts = drafts = Drafts(
-            platform, self._report_draft, interval=interval, limit=limit, budget=self._budget
-        )
-        try:
-            async with self._turn_reader().open() as turns:
-                async for update in turns.updates():
-                    drafts.update(update)
-        finally:
-            await drafts.close()
+
+        async def work() -> None:
+            self._drafts = drafts = Drafts(
+                platform, self._report_draft, interval=interval, limit=limit, budget=self._budget
+            )
+            try:
+                async with self._turn_reader().open() as turns:
+                    async for update in turns.updates():
+                        drafts.update(update)
+            finally:
+                await drafts.close()
+
+        await self._lease.run(work)
 
     async def _report_draft(self, turn_id: UUID, target: Source, message_id: str) -> None:
         receipt = InboundEvent(
@@ -334,7 +345,7 @@ class AdapterClient:
         Raises:
             ConnectionClosedError: The connection is closed for good.
         """
-        await self._deliver(whole_message(handler, self._budget))
+        await self._deliver(whole_message(handler, self._until_free))
 
     async def deliver_pieces(
         self, handler: SendPiece, *, limit: TextLimit | None = None, has_buttons: bool = True
@@ -354,10 +365,48 @@ class AdapterClient:
             ConnectionClosedError: The connection is closed for good.
         """
         await self._deliver(
-            message_in_pieces(handler, limit, self._budget, has_buttons=has_buttons)
+            message_in_pieces(handler, limit, self._until_free, has_buttons=has_buttons)
         )
 
+    async def _until_free(self, chat: str) -> None:
+        await self._budget.wait(chat)
+        await self._lease.require()
+
     async def _deliver(self, send: SendAll) -> None:
+        """Deliver whenever this process holds the lease, until stopped."""
+        async with self._lease.used():
+            stopped = asyncio.create_task(self._stopping.wait())
+            try:
+                while not self._stopping.is_set():
+                    held = asyncio.create_task(self._lease.until_held())
+                    await asyncio.wait({held, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                    if held.done():
+                        held.result()
+                        await self._deliver_while_held(send, stopped)
+                    await cancel_until_ended(held)
+            finally:
+                await cancel_until_ended(stopped)
+
+    async def _deliver_while_held(
+        self, send: SendAll, stopped: asyncio.Task[Literal[True]]
+    ) -> None:
+        ending = asyncio.Event()
+
+        async def end() -> None:
+            lost = asyncio.create_task(self._lease.until_lost())
+            try:
+                await asyncio.wait({lost, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await cancel_until_ended(lost)
+            ending.set()
+
+        watching = asyncio.create_task(end())
+        try:
+            await self._deliver_until(ending, send)
+        finally:
+            await cancel_until_ended(watching)
+
+    async def _deliver_until(self, ending: asyncio.Event, send: SendAll) -> None:
         async def send_with_draft(
             message: OutboundMessage, progress: Progress, report: Callable[[], Awaitable[None]]
         ) -> None:
@@ -365,12 +414,12 @@ class AdapterClient:
             if self._typing is not None and message.turn_id is not None:
                 self._typing.end(message.turn_id)
 
-        receipts = ReceiptWriter(self._publish_receipt, self._stopping)
+        receipts = ReceiptWriter(self._publish_receipt, ending)
         known = DeliveryProgress(
             self._client,
             platform=self._platform,
             account=self._account,
-            stopping=self._stopping,
+            stopping=ending,
         )
         sender = MessageSender(
             send_with_draft,
@@ -386,7 +435,7 @@ class AdapterClient:
             platform=self._platform,
             account=self._account,
             gap_patience=self._gap_patience,
-            stopping=self._stopping,
+            stopping=ending,
         )
         writing = asyncio.create_task(receipts.run())
         try:
@@ -419,6 +468,11 @@ class AdapterClient:
     def watch(self) -> TurnWatch:
         """Return the updates of the turns that answer chats of the account, from now on."""
         return TurnWatch(self._turn_reader().open)
+
+    @property
+    def is_delivering(self) -> bool:
+        """Return whether this process, and no other, sends the messages of the account now."""
+        return self._lease.is_held
 
     def stop(self) -> None:
         """End `deliver` once the running handlers have returned."""

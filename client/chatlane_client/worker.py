@@ -8,9 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
-import re
-import socket
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -40,6 +37,7 @@ from chatlane_client.lease import Lease
 from chatlane_client.live_output import LiveOutput, LiveOutputs
 from chatlane_client.transport.connection import closed_error_first, until_connected
 from chatlane_client.transport.connection_log import RepeatLimit
+from chatlane_client.transport.process_name import process_name
 from chatlane_client.transport.pull import Pull, open_pull
 from chatlane_client.transport.retry import (
     Backoff,
@@ -121,7 +119,7 @@ class TurnWorker:
         self._agent = agent
         self._handler = handler
         self._claims = ClaimClient(
-            client, agent, principal=principal, worker=name or default_worker_name()
+            client, agent, principal=principal, worker=name or process_name()
         )
         self._transcripts = TranscriptApi(client, principal=principal, agent=agent)
         self._controls = Controls(wind_down)
@@ -394,12 +392,6 @@ class TurnWorker:
             text=text,
         )
         await publish_unstored(self._client, subjects.delta(self._agent, grant.turn_id), delta)
-
-
-def default_worker_name() -> str:
-    """Return a name that tells people where this process runs."""
-    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100]
-    return f"{host}:{os.getpid()}"
 
 
 def _result(grant: Grant, answer: Answer) -> ResultMessage:

@@ -7,7 +7,13 @@ from chatlane_schemas.answers import answer_to
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.content.buttons import Button, TextFormat
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
-from chatlane_schemas.deliveries import DeliveryFailure, DeliveryState, Receipt, Undelivered
+from chatlane_schemas.deliveries import (
+    Deliverer,
+    DeliveryFailure,
+    DeliveryState,
+    Receipt,
+    Undelivered,
+)
 from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.events import (
     DeliveryFailed,
@@ -110,6 +116,7 @@ __all__ = [
     "DeadLetter",
     "DeadReason",
     "DecodeError",
+    "Deliverer",
     "DeliveryFailed",
     "DeliveryFailure",
     "DeliveryState",

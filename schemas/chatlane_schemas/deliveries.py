@@ -6,10 +6,22 @@ from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.envelope import Record
-from chatlane_schemas.fields import Instant, Number, PlatformId
+from chatlane_schemas.envelope import Envelope, Record
+from chatlane_schemas.fields import EnvelopeId, Instant, Number, PlatformId
 
 MAX_PIECES: Final = 500
+
+
+class Deliverer(Envelope):
+    """The lease of the process that delivers for an account: only it sends to the platform.
+
+    The server keeps the newest message of an account for `DELIVERER_LEASE`. A process takes the lease
+    with `Nats-Expected-Last-Subject-Sequence: 0`, so only while there is no such message, and renews
+    it with the sequence of its last message. A process that ends gives its message a
+    `Nats-TTL` of a second.
+    """
+
+    process: EnvelopeId = Field(description="Host and number of the process, for operators.")
 
 
 class DeliveryState(StrEnum):

@@ -13,6 +13,7 @@ from uuid import UUID
 from nats.aio.msg import Msg
 from opentelemetry.trace import SpanKind
 
+from chatlane_client.delivery.delivery_lease import DeliveryEndedError
 from chatlane_client.delivery.pieces import Piece, TextLimit, pieces_of
 from chatlane_client.delivery.rate_budget import RateBudget, chat_of
 from chatlane_client.delivery.receipts import Progress, ReceiptWriter, receipt_of
@@ -37,6 +38,8 @@ SendPiece = Callable[[Piece], Awaitable[str | None]]
 SendAll: TypeAlias = Callable[
     [OutboundMessage, Progress, Callable[[], Awaitable[None]]], Awaitable[None]
 ]
+UntilFree: TypeAlias = Callable[[str], Awaitable[None]]
+"""Waits until a call for a chat may be made."""
 FindProgress: TypeAlias = Callable[[OutboundMessage, str], Awaitable[Progress | None]]
 
 _BACKOFF: Final = Backoff(timedelta(milliseconds=200), timedelta(seconds=30))
@@ -120,17 +123,13 @@ class Stopped(NamedTuple):
 Outcome: TypeAlias = Retry | GivenUp | Delivered | Stopped
 
 
-class _NotReportedError(Exception):
-    """A receipt is not stored because the process ends."""
-
-
-def whole_message(deliver: Deliver, budget: RateBudget) -> SendAll:
+def whole_message(deliver: Deliver, until_free: UntilFree) -> SendAll:
     """Return how to send a message with one call of a handler."""
 
     async def send(
         message: OutboundMessage, progress: Progress, _: Callable[[], Awaitable[None]]
     ) -> None:
-        await budget.wait(chat_of(message.target))
+        await until_free(chat_of(message.target))
         ids = await deliver(message)
         sent = [ids] if isinstance(ids, str) else list(ids or ())
         # A handler without ids has sent one message.
@@ -143,7 +142,7 @@ def whole_message(deliver: Deliver, budget: RateBudget) -> SendAll:
 def message_in_pieces(
     send_piece: SendPiece,
     limit: TextLimit | None,
-    budget: RateBudget,
+    until_free: UntilFree,
     *,
     has_buttons: bool = True,
 ) -> SendAll:
@@ -155,7 +154,7 @@ def message_in_pieces(
         pieces = pieces_of(message, limit, has_buttons=has_buttons)
         progress.pieces = len(pieces)
         for piece in pieces[progress.sent :]:
-            await budget.wait(chat_of(message.target))
+            await until_free(chat_of(message.target))
             edits = next(iter(progress.edited_ids[piece.number :]), None) or None
             if piece.number == 0 and not piece.attachments:
                 edits = edits or message.draft
@@ -220,7 +219,7 @@ class MessageSender:
             async with self._handed_meanwhile(delivery, message):
                 with _span(delivery, message):
                     await self._send(message, progress, lambda: self._hand(delivery, message))
-        except _NotReportedError:
+        except DeliveryEndedError:
             return Stopped()
         except UndeliverableError as exc:
             reason = exc.reason[:_LONGEST_REASON]
@@ -296,7 +295,7 @@ class MessageSender:
 
     async def _hand(self, delivery: Delivery, message: OutboundMessage) -> None:
         if not await self._report(delivery, message, DeliveryState.HANDED):
-            raise _NotReportedError
+            raise DeliveryEndedError
 
     async def _report(
         self,

@@ -22,7 +22,7 @@ class RateBudget:
     """The rates of one account, for all its chats together and for each chat.
 
     Only the process that delivers for an account sends, so the budget is kept in that process
-    (ADR 0045). Messages and drafts share it.
+    (ADR 0046). Messages and drafts share it.
 
     Attributes:
         per_second: Calls of the account in a second; None for no limit.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from chatlane_schemas.dead import DeadLetter
+from chatlane_schemas.deliveries import Deliverer
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.events import (
     DeliveryFailed,
@@ -312,6 +313,14 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         message=OutboundMessage,
         stream=StreamName.OUTBOUND,
         description="Messages to send to a chat, for the adapter of its account.",
+    ),
+    Channel(
+        name="deliverer",
+        address=subjects.DELIVERER,
+        direction=None,
+        message=Deliverer,
+        stream=StreamName.DELIVERERS,
+        description="Lease of the process that delivers for an account; adapters take and renew it.",
     ),
     _session_event("started", SessionStarted, "A session was opened."),
     _session_event("updated", SessionUpdated, "A session has changed; read it again."),

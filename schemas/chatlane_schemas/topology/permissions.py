@@ -63,7 +63,7 @@ _SAID_BY_ROUTERS: Final = (
     subjects.CONTROL,
 )
 # Streams whose content operators and observers may read: they hold no text from a chat.
-_OPEN_TO_PEOPLE: Final = (StreamName.EVENTS, StreamName.DEAD)
+_OPEN_TO_PEOPLE: Final = (StreamName.EVENTS, StreamName.DEAD, StreamName.DELIVERERS)
 _HEARD_BY_PEOPLE: Final = (
     subjects.wildcards(subjects.EVENT),
     subjects.wildcards(subjects.TURN_EVENT),
@@ -191,6 +191,7 @@ def adapter(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
         }
         publish.append(subjects.wildcards(subjects.INBOUND, **names))
         publish += _reading(StreamName.OUTBOUND, outbound_durable(platform, account))
+        publish.append(subjects.wildcards(subjects.DELIVERER, **names))
         # What an earlier process of the adapter has delivered.
         publish += (_of(principal, channel, **names) for channel in requests_of_adapter())
         turns = LiveTurnPath(platform, account)

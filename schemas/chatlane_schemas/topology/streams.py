@@ -32,10 +32,15 @@ class StreamName(StrEnum):
     EVENTS = "EVENTS"
     DEAD = "DEAD"
     ADVISORIES = "ADVISORIES"
+    DELIVERERS = "DELIVERERS"
 
 
-STREAMS_OF_PEOPLE: Final = tuple(name for name in StreamName if name is not StreamName.ADVISORIES)
-"""Streams that may hold personal data; advisories of the server hold numbers only."""
+DELIVERER_LEASE: Final = timedelta(seconds=5)
+"""How long the lease of a process that delivers for an account lasts without a renewal."""
+
+_IMPERSONAL: Final = (StreamName.ADVISORIES, StreamName.DELIVERERS)
+STREAMS_OF_PEOPLE: Final = tuple(name for name in StreamName if name not in _IMPERSONAL)
+"""Streams that may hold personal data; the others hold numbers and names of processes only."""
 
 DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
     StreamName.INBOUND: 2048 * _MIB,
@@ -46,6 +51,7 @@ DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
     StreamName.EVENTS: 256 * _MIB,
     StreamName.DEAD: 256 * _MIB,
     StreamName.ADVISORIES: 64 * _MIB,
+    StreamName.DELIVERERS: 4 * _MIB,
 }
 
 
@@ -68,6 +74,7 @@ _ADDRESSES_AND_AGES: Final[Mapping[StreamName, tuple[tuple[str, ...], timedelta 
     StreamName.EVENTS: ((subjects.EVENT, subjects.TURN_EVENT), timedelta(hours=72)),
     StreamName.DEAD: ((subjects.DEAD,), timedelta(days=30)),
     StreamName.ADVISORIES: ((UNDELIVERABLE_ADVISORIES,), timedelta(days=7)),
+    StreamName.DELIVERERS: ((subjects.DELIVERER,), DELIVERER_LEASE),
 }
 
 
@@ -86,6 +93,7 @@ class StreamSpec:
     Attributes:
         max_age: How long messages are kept; None without a limit of age.
         discard: What a full stream does: reject new messages or drop old ones.
+        is_of_leases: Whether it keeps one message of a subject, which may say how long.
     """
 
     name: StreamName
@@ -96,6 +104,7 @@ class StreamSpec:
     replicas: int = 1
     discard: Literal["new", "old"] = "new"
     subject_transform: SubjectTransform | None = None
+    is_of_leases: bool = False
     retention: Literal["limits"] = "limits"
     storage: Literal["file"] = "file"
 
@@ -150,8 +159,9 @@ def declared_streams(
             subjects=tuple(map(subjects.wildcards, addresses)),
             max_age=max_age,
             max_bytes=max_bytes.get(name, DEFAULT_MAX_BYTES[name]),
-            duplicate_window=duplicate_window,
+            duplicate_window=min(duplicate_window, max_age or duplicate_window),
             replicas=replicas,
+            is_of_leases=name is StreamName.DELIVERERS,
             discard="old" if name is StreamName.EVENTS else "new",
             subject_transform=transforms.get(name),
         )

@@ -24,6 +24,7 @@ TURN: Final = f"{ROOT}.turn.{{agent}}"
 RESULT: Final = f"{ROOT}.result.{{agent}}.{{session}}"
 RLOG: Final = f"{ROOT}.rlog.{{partition}}.{{agent}}.{{session}}"
 OUTBOUND: Final = f"{ROOT}.outbound.{{platform}}.{{account}}.{{chat}}"
+DELIVERER: Final = f"{ROOT}.deliverer.{{platform}}.{{account}}"
 EVENT: Final = f"{ROOT}.event.{{noun}}.{{verb}}"
 ENDING: Final = f"{ROOT}.event.ending.{{agent}}"
 UNDELIVERED: Final = f"{ROOT}.event.undelivered.{{agent}}"
@@ -291,6 +292,11 @@ def outbound(platform: str, account: str, chat: str) -> str:
 def outbound_filter(platform: str, account: str) -> str:
     """Return the filter for all outbound messages of one account."""
     return f"{ROOT}.outbound.{declared_name(platform)}.{declared_name(account)}.*"
+
+
+def deliverer(platform: str, account: str) -> str:
+    """Return the subject of the lease of the process that delivers for an account."""
+    return f"{ROOT}.deliverer.{declared_name(platform)}.{declared_name(account)}"
 
 
 @cache

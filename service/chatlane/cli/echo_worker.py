@@ -11,8 +11,9 @@ from functools import partial
 
 from nats.aio.client import Client
 
+from chatlane_client.transport.process_name import process_name
 from chatlane_client.turn import Turn
-from chatlane_client.worker import TurnWorker, default_worker_name
+from chatlane_client.worker import TurnWorker
 from chatlane_schemas import Attachment, TurnMessage
 
 
@@ -58,7 +59,7 @@ async def serve(
         partial(think_and_echo, think),
         slots=slots,
         principal=principal or agent,
-        name=name or default_worker_name(),
+        name=name or process_name(),
     )
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):

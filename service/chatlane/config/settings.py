@@ -82,7 +82,15 @@ _VERIFIED: Final = "verify-full"
 
 Age = Annotated[Duration, Field(ge=timedelta(days=1), le=timedelta(days=3650))]
 StreamKey = Literal[
-    "inbound", "routed", "turns", "results", "outbound", "events", "dead", "advisories"
+    "inbound",
+    "routed",
+    "turns",
+    "results",
+    "outbound",
+    "events",
+    "dead",
+    "advisories",
+    "deliverers",
 ]
 
 

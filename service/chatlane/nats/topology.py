@@ -109,6 +109,8 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
         "duplicate_window": nanoseconds(spec.duplicate_window),
         "num_replicas": spec.replicas,
     }
+    if spec.is_of_leases:
+        config |= {"max_msgs_per_subject": 1, "allow_msg_ttl": True}
     if spec.subject_transform:
         config["subject_transform"] = {
             "src": spec.subject_transform.source,

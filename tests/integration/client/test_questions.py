@@ -22,6 +22,7 @@ from chatlane_client import (
 from chatlane_schemas import Button
 from chatlane_schemas.content.elements import Press
 from chatlane_schemas.topology.streams import StreamName, outbound_durable
+from tests.integration.client.deliveries.test_rich_answers import Platform
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import (
     ACCOUNT,
@@ -31,7 +32,6 @@ from tests.integration.client.routing import (
     said,
     working,
 )
-from tests.integration.client.test_rich_answers import Platform
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration

@@ -20,7 +20,8 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from itertools import cycle, product
 from typing import TYPE_CHECKING, Any, Final
@@ -167,7 +168,12 @@ class Scene:
 
     async def begin(self) -> None:
         """Make streams and durables, store something, leave some of it unacknowledged, listen."""
-        await apply(self._jetstream, declared_streams(4), DURABLES)
+        # Leases stay until they are looked at.
+        lasting = {StreamName.DELIVERERS: timedelta(hours=1)}
+        streams = [
+            replace(its, max_age=lasting.get(its.name, its.max_age)) for its in declared_streams(4)
+        ]
+        await apply(self._jetstream, streams, DURABLES)
         for subject in (*_stored(), subjects.event("session", "started")):
             for number in range(_STORED):
                 await eventually(partial(self._store, subject, b"stored %d" % number))
@@ -236,6 +242,12 @@ class Scene:
         while (now := await self._state()) != before:
             before = now
         return now
+
+    async def leases(self) -> frozenset[str]:
+        """Return the subjects of the leases that the server keeps."""
+        name = StreamName.DELIVERERS
+        info = await self._jetstream.request(f"STREAM.INFO.{name}", {"subjects_filter": ">"})
+        return frozenset(info["state"].get("subjects") or ())
 
     async def _state(self) -> State:
         found = State()
@@ -526,6 +538,12 @@ async def effects(scene: Scene, user: str, tried: list[Attempt], *, walls_only: 
         now = after.streams.get(stream)
         if now is None:
             found.append(f"stream {stream} is gone")
+        elif stream == StreamName.DELIVERERS:
+            # A lease takes the place of the one before it, and ends by itself.
+            wrong = {its for its in await scene.leases() if not _may_be_stored(its, may)}
+            found += [f"stored in {stream}: {its}" for its in sorted(wrong)]
+            if now["config"] != was["config"]:
+                found.append(f"stream {stream} changed")
         elif any(now[key] != was[key] for key in ("config", "first_seq", "deleted", "num_deleted")):
             found.append(f"stream {stream} changed")
         else:

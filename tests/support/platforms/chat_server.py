@@ -41,7 +41,7 @@ class Chat:
     Attributes:
         shown: Its messages by id, in order.
         texts: Every text that a bot's message ever had, in order.
-        calls: How many calls of a bot it had, refused ones included.
+        called_at: Monotonic times of the calls of bots, refused ones included.
         typing: In which topics typing was shown, in order.
         is_blocked: Whether the person blocked the bot.
         limited_until: Monotonic time until which calls are refused.
@@ -53,7 +53,7 @@ class Chat:
     kind: str
     shown: dict[str, Message] = field(default_factory=dict)
     texts: list[str | None] = field(default_factory=list)
-    calls: int = 0
+    called_at: list[float] = field(default_factory=list)
     typing: list[str | None] = field(default_factory=list)
     is_blocked: bool = False
     limited_until: float = 0.0
@@ -62,6 +62,11 @@ class Chat:
 
     def __post_init__(self) -> None:
         self.answers.set()
+
+    @property
+    def calls(self) -> int:
+        """Return the number of calls."""
+        return len(self.called_at)
 
     @property
     def said(self) -> list[str | None]:
@@ -175,7 +180,7 @@ class ChatServer:
         if method == "typing":
             chat.typing.append(fields["topic"])
             return None
-        chat.calls += 1
+        chat.called_at.append(monotonic())
         if chat.is_blocked:
             raise RefusalError(error="blocked")
         if (seconds := chat.limited_until - monotonic()) > 0:

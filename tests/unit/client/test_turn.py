@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from chatlane_client import Turn, prompt_of
-from chatlane_client.worker import default_worker_name
+from chatlane_client.transport.process_name import process_name
 from chatlane_schemas import Chat, ClaimRequest, Role, Source, TurnMessage, new_envelope_id
 from chatlane_schemas.session_api.transcripts import TranscriptEntry, Unanswered
 
@@ -58,7 +58,7 @@ def test_the_name_of_a_worker_fits_into_a_claim() -> None:
         id=new_envelope_id(),
         at=datetime.now(UTC),
         turn_id=uuid4(),
-        worker=default_worker_name(),
+        worker=process_name(),
     )
 
 

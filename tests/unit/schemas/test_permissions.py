@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from chatlane_schemas.topology import permissions
-from chatlane_schemas.topology.streams import Delivery, StreamName
+from chatlane_schemas.topology.streams import STREAMS_OF_PEOPLE, Delivery, StreamName
 from chatlane_schemas.topology.subjects import SubjectError
 
 
@@ -61,7 +61,7 @@ def test_messages_are_deleted_by_who_erases_and_by_routers() -> None:
     }
     assert deletes == {
         *(("router", stream) for stream in ("INBOUND", "RESULTS", "ROUTED")),
-        *(("eraser", stream) for stream in StreamName if stream is not StreamName.ADVISORIES),
+        *(("eraser", stream) for stream in STREAMS_OF_PEOPLE),
     }
 
 
