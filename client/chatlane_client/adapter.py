@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -436,12 +436,16 @@ class AdapterClient:
             account=self._account,
             gap_patience=self._gap_patience,
             stopping=ending,
+            show_pause=self._show_pause,
         )
         writing = asyncio.create_task(receipts.run())
         try:
             await reader.run()
         finally:
             await cancel_until_ended(writing)
+
+    def _show_pause(self, message: OutboundMessage) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._typing is None else self._typing.shown(message.target)
 
     async def _publish_receipt(self, receipt: InboundEvent) -> None:
         await self.publish(receipt, give_up_after=_RECEIPT_PATIENCE)

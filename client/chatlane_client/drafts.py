@@ -14,6 +14,8 @@ from chatlane_client.transport.retry import cancel_until_ended, was_set_within
 from chatlane_client.turn_reader import TurnUpdate
 from chatlane_schemas.live_turns import (
     PieceKind,
+    TurnAnswered,
+    TurnAsked,
     TurnEnded,
     TurnPiece,
     TurnRecap,
@@ -190,7 +192,7 @@ class Drafts:
                     self._drafts[turn_id].show(self._texts[turn_id])
             case TurnEnded():
                 self._end(update)
-            case TurnWaiting():
+            case TurnWaiting() | TurnAsked() | TurnAnswered():
                 pass
 
     def _begin(self, started: TurnStarted) -> None:

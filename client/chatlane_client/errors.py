@@ -19,6 +19,7 @@ ChatlaneClientError
     │   ├── ForbiddenRequestError
     │   ├── ConflictingRequestError
     │   └── StaleRequestError
+    ├── QuestionWithdrawnError  a message of the turn was changed while it asked
     ├── TurnFailedError         raised by a turn handler
     ├── AgentUnavailableError   raised by a turn handler
     └── UndeliverableError      raised by an outbound handler, also as `Undeliverable`
@@ -199,6 +200,17 @@ class StaleRequestError(RefusedRequestError):
     def __init__(self, subject: str, message: str, current: "SessionView | None" = None) -> None:
         self.current = current
         super().__init__(subject, message)
+
+
+class QuestionWithdrawnError(PermanentError):
+    """A person changed a message of the turn while its question was open.
+
+    An answer would be to the former words. A handler that lets this error pass fails the attempt,
+    and the next one gets the message as it is now.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("a message of the turn was changed while its question was open")
 
 
 class TurnFailedError(PermanentError):

@@ -7,7 +7,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from chatlane_client.control import Signals
-from chatlane_client.turn_voice import QuestionAnswer, TurnVoice
+from chatlane_client.turn_voice import Question, QuestionAnswer, TurnVoice
 from chatlane_schemas import (
     Button,
     Interruption,
@@ -21,6 +21,7 @@ from chatlane_schemas import (
     Undelivered,
 )
 from chatlane_schemas.content.prompts import prompt_of
+from chatlane_schemas.content.questions import FormField, QuestionKind
 from chatlane_schemas.live_turns import LivePiece, PieceKind
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from chatlane_schemas.turns import CancelReason
@@ -155,6 +156,7 @@ class Turn:
         *,
         within: timedelta,
         default: str | None = None,
+        kind: QuestionKind | None = None,
     ) -> QuestionAnswer:
         """Ask the person something and wait for the answer.
 
@@ -165,14 +167,38 @@ class Turn:
             options: The possible answers, as buttons; without any, the next message is the answer.
             within: Time for the answer, at most 7 days.
             default: Answer that counts if there is none in time.
+            kind: `permission` if the options say whether something may be done; editors show that
+                in another way than a choice.
 
         Raises:
             ConflictingRequestError: The turn has an open question, is to end, or has ended.
+            QuestionWithdrawnError: A person changed a message of the turn meanwhile.
         """
         buttons = tuple(
             Button(label=option) if isinstance(option, str) else option for option in options
         )
-        return await self._voice().ask(message, buttons, default, within)
+        question = Question(message, within, options=buttons, kind=kind, default=default)
+        return await self._voice().ask(question)
+
+    async def ask_form(
+        self, message: str | Part, fields: Sequence[FormField], *, within: timedelta
+    ) -> QuestionAnswer:
+        """Ask the person for several values and wait until all are there, as `ask` does.
+
+        A chat is asked for one field after the other; front ends and editors show the whole form.
+
+        Args:
+            message: What the form is for.
+            fields: The fields, at most 20.
+            within: Time for the whole form, at most 7 days. Without an answer in time the defaults
+                of the fields are its values.
+
+        Raises:
+            ConflictingRequestError: The turn has an open question, is to end, or has ended.
+            QuestionWithdrawnError: A person changed a message of the turn meanwhile.
+            RefusedRequestError: The fields contradict each other.
+        """
+        return await self._voice().ask(Question(message, within, fields=tuple(fields)))
 
     def _voice(self) -> TurnVoice:
         if self.voice is None:

@@ -25,6 +25,8 @@ from chatlane_client.transport.connection import open_subscription, until_connec
 from chatlane_client.transport.wire import publish_unstored
 from chatlane_schemas import DecodeError, decode, new_envelope_id
 from chatlane_schemas.live_turns import (
+    TurnAnswered,
+    TurnAsked,
     TurnEnded,
     TurnFollow,
     TurnPiece,
@@ -36,7 +38,9 @@ from chatlane_schemas.topology import subjects
 
 _log = logging.getLogger("chatlane_client")
 
-TurnUpdate: TypeAlias = TurnStarted | TurnPiece | TurnRecap | TurnWaiting | TurnEnded
+TurnUpdate: TypeAlias = (
+    TurnStarted | TurnPiece | TurnRecap | TurnAsked | TurnAnswered | TurnWaiting | TurnEnded
+)
 """Something that happens in a live turn.
 
 Pieces of an attempt come in order and without gaps. After a loss there is a `TurnRecap` instead,
@@ -53,9 +57,12 @@ _LOOK_AGAIN: Final = timedelta(seconds=1)
 _ASK_AGAIN: Final = 2.0
 _EVENTS: Final[dict[str, type[TurnUpdate]]] = {
     "started": TurnStarted,
+    "asked": TurnAsked,
+    "answered": TurnAnswered,
     "waiting": TurnWaiting,
     "ended": TurnEnded,
 }
+_VERB_TOKEN: Final = 4
 
 
 @dataclass(slots=True)
@@ -113,8 +120,8 @@ class TurnReader:
         """Subscribe for the length of the block."""
         async with AsyncExitStack() as stack:
             for path in self._paths:
-                for verb, model in _EVENTS.items():
-                    await self._subscribe(stack, path.of(subjects.TURN_EVENT, verb=verb), model)
+                # One subscription for all events keeps them in order.
+                await self._subscribe(stack, path.of(subjects.TURN_EVENT), None)
                 if self._with_pieces:
                     await self._subscribe(stack, path.of(subjects.PIECE), TurnPiece)
                     await self._subscribe(stack, path.of(subjects.RECAP), TurnRecap)
@@ -124,7 +131,7 @@ class TurnReader:
             yield self
 
     async def _subscribe(
-        self, stack: AsyncExitStack, subject: str, model: type[TurnUpdate]
+        self, stack: AsyncExitStack, subject: str, model: type[TurnUpdate] | None
     ) -> None:
         hear = partial(self._hear, model)
         await stack.enter_async_context(open_subscription(self._client, subject, hear))
@@ -139,7 +146,12 @@ class TurnReader:
         follow = TurnFollow(id=new_envelope_id(), at=datetime.now(UTC), session_id=session_id)
         await publish_unstored(self._client, subject, follow)
 
-    async def _hear(self, model: type[TurnUpdate], message: Msg) -> None:
+    async def _hear(self, model: type[TurnUpdate] | None, message: Msg) -> None:
+        """Queue an update; without a model, the event that its subject names."""
+        model = model or _EVENTS.get(message.subject.split(".")[_VERB_TOKEN])
+        if model is None:
+            # An event of a newer release.
+            return
         try:
             update = decode(model, message.data)
         except DecodeError as exc:

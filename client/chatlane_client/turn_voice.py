@@ -1,6 +1,7 @@
 """Send messages and questions of a running turn before its answer."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, TypedDict
@@ -9,9 +10,10 @@ from uuid import UUID
 from chatlane_client.api.requests import Requests
 from chatlane_client.claims import Grant
 from chatlane_client.control import Signals
-from chatlane_client.errors import InvalidAnswerError
+from chatlane_client.errors import InvalidAnswerError, QuestionWithdrawnError
 from chatlane_schemas import Button, Part, new_envelope_id
-from chatlane_schemas.questions import QuestionReply, QuestionState, TurnAnswer, TurnAsk, TurnSay
+from chatlane_schemas.content.questions import FieldValue, FormField, QuestionKind, QuestionState
+from chatlane_schemas.questions import QuestionReply, TurnAnswer, TurnAsk, TurnSay
 from chatlane_schemas.session_api.outbox import OutboxReply
 
 # A control message that says that there is an answer may get lost.
@@ -22,12 +24,33 @@ class QuestionAnswer(NamedTuple):
     """The answer to a question.
 
     Attributes:
-        value: Value of the chosen option, the text without options, or the default.
-        is_default: Whether nobody answered in time.
+        value: Value of the chosen option, the text without options, or the default; None for a form.
+        is_default: Whether no answer came in time.
+        values: The values of a form by the names of its fields; a field that was left out and has
+            no default is missing. None without a form.
     """
 
     value: str | None
     is_default: bool
+    values: Mapping[str, FieldValue] | None = None
+
+
+class Question(NamedTuple):
+    """What a turn asks.
+
+    Attributes:
+        options: The possible answers.
+        fields: The fields of a form.
+        kind: None derives it from options and fields.
+        default: Answer that counts if there is none in time.
+    """
+
+    message: str | Part
+    within: timedelta
+    options: tuple[Button, ...] = ()
+    fields: tuple[FormField, ...] = ()
+    kind: QuestionKind | None = None
+    default: str | None = None
 
 
 class _Stamp(TypedDict):
@@ -55,20 +78,20 @@ class TurnVoice:
             raise InvalidAnswerError(self._requests.subject("turn", "say"), "no message")
         return reply.message_id
 
-    async def ask(
-        self,
-        message: str | Part,
-        options: tuple[Button, ...],
-        default: str | None,
-        within: timedelta,
-    ) -> QuestionAnswer:
-        """Ask a question, and return its answer or the default."""
+    async def ask(self, question: Question) -> QuestionAnswer:
+        """Ask a question, and return its answer or the default.
+
+        Raises:
+            QuestionWithdrawnError: A person changed a message of the turn meanwhile.
+        """
         request = TurnAsk(
             **self._stamp(),
-            message=_part(message),
-            options=options,
-            default=default,
-            within_ms=max(1, int(within.total_seconds() * 1000)),
+            message=_part(question.message),
+            kind=question.kind,
+            options=question.options,
+            fields=question.fields,
+            default=question.default,
+            within_ms=max(1, int(question.within.total_seconds() * 1000)),
         )
         reply = await self._requests.ask("turn", "ask", request, QuestionReply)
         if reply.question_id is None or reply.due_at is None:
@@ -81,7 +104,10 @@ class TurnVoice:
             request = TurnAnswer(**self._stamp(), question_id=question_id)
             reply = await self._requests.ask("turn", "answer", request, QuestionReply)
             if reply.state in {QuestionState.ANSWERED, QuestionState.EXPIRED}:
-                return QuestionAnswer(reply.answer, reply.state is QuestionState.EXPIRED)
+                is_default = reply.state is QuestionState.EXPIRED
+                return QuestionAnswer(reply.answer, is_default, reply.values)
+            if reply.state is QuestionState.WITHDRAWN:
+                raise QuestionWithdrawnError
             # An attempt that is over is cancelled here when its lease ends.
             left = due_at - datetime.now(UTC)
             pause = min(_LOOK_EVERY, max(left, timedelta(milliseconds=50)))

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from time import monotonic
 from typing import Final, NamedTuple
@@ -12,7 +13,8 @@ from nats.aio.client import Client
 
 from chatlane_client.transport.retry import cancel_until_ended
 from chatlane_client.turn_reader import TurnReader, TurnUpdate
-from chatlane_schemas.live_turns import TurnStarted
+from chatlane_schemas.content.questions import QuestionEnd
+from chatlane_schemas.live_turns import TurnAnswered, TurnAsked, TurnStarted
 from chatlane_schemas.source import Source
 
 _log = logging.getLogger("chatlane_client")
@@ -20,6 +22,7 @@ _log = logging.getLogger("chatlane_client")
 TYPING_INTERVAL: Final = timedelta(seconds=4)
 # No event about the end of a turn comes if no router runs.
 MAX_TYPING: Final = timedelta(minutes=15)
+_MAX_RUNNING: Final = 10_000
 
 ShowTyping = Callable[[Source], Awaitable[None]]
 """Shows in a chat that an answer is being written, for a few seconds."""
@@ -30,12 +33,18 @@ class _Typing(NamedTuple):
     task: asyncio.Task[None]
 
 
+class _Running(NamedTuple):
+    session_id: UUID
+    source: Source
+
+
 class TypingIndicator:
     """Repeats the typing state of each chat while a turn that answers it runs.
 
     It needs the events of routers only: the state ends when the turn ends, when it waits for another
     attempt, and when the lease of a dead worker ends. Events are lost while the connection is down,
-    so all states end with it. No state lasts longer than `MAX_TYPING`.
+    so all states end with it. No state lasts longer than `MAX_TYPING`. A turn that waits for the
+    answer to a question shows nothing.
     """
 
     def __init__(
@@ -45,6 +54,7 @@ class TypingIndicator:
         self._show = show
         self._interval = interval.total_seconds()
         self._typing: dict[UUID, _Typing] = {}
+        self._running: dict[UUID, _Running] = {}
         self._reconnects = client.stats["reconnects"]
 
     @property
@@ -75,22 +85,57 @@ class TypingIndicator:
         if typing is not None:
             typing.task.cancel()
 
+    @asynccontextmanager
+    async def shown(self, target: Source) -> AsyncIterator[None]:
+        """Show typing in a chat for the length of the block."""
+        task = asyncio.create_task(self._repeat(target))
+        try:
+            yield
+        finally:
+            await cancel_until_ended(task)
+
     def _end_all(self) -> None:
+        self._running.clear()
         for turn_id in list(self._typing):
             self.end(turn_id)
 
     def _update(self, update: TurnUpdate) -> None:
-        if not isinstance(update, TurnStarted):
-            self.end(update.turn_id)
-            return
-        # A session runs one turn at a time, so the end of an earlier one got lost.
-        for turn_id, typing in list(self._typing.items()):
-            if typing.session_id == update.session_id:
-                self.end(turn_id)
-        task = asyncio.create_task(self._repeat(update.turn_id, update.source))
-        self._typing[update.turn_id] = _Typing(update.session_id, task)
+        match update:
+            case TurnStarted():
+                self._forget_turns_of(update.session_id)
+                self._running[update.turn_id] = _Running(update.session_id, update.source)
+                self._begin(update.turn_id)
+            case TurnAnswered() if update.outcome is not QuestionEnd.WITHDRAWN:
+                self._begin(update.turn_id)
+            case TurnAsked() | TurnAnswered():
+                self.end(update.turn_id)
+            case _:
+                self._running.pop(update.turn_id, None)
+                self.end(update.turn_id)
 
-    async def _repeat(self, turn_id: UUID, source: Source) -> None:
+    def _forget_turns_of(self, session_id: UUID) -> None:
+        """End the earlier turns of a session: it runs one at a time, so their ends got lost."""
+        for turn_id, running in list(self._running.items()):
+            if running.session_id == session_id:
+                del self._running[turn_id]
+                self.end(turn_id)
+        while len(self._running) >= _MAX_RUNNING:
+            del self._running[next(iter(self._running))]
+
+    def _begin(self, turn_id: UUID) -> None:
+        running = self._running.get(turn_id)
+        if running is None or turn_id in self._typing:
+            return
+        task = asyncio.create_task(self._repeat(running.source))
+        self._typing[turn_id] = typing = _Typing(running.session_id, task)
+
+        def forget(_: object) -> None:
+            if self._typing.get(turn_id) is typing:
+                del self._typing[turn_id]
+
+        task.add_done_callback(forget)
+
+    async def _repeat(self, source: Source) -> None:
         begun = monotonic()
         while monotonic() - begun < MAX_TYPING.total_seconds():
             try:
@@ -98,4 +143,3 @@ class TypingIndicator:
             except Exception as exc:  # noqa: BLE001 - the state is shown again soon
                 _log.info("typing_not_shown", extra={"error": type(exc).__name__})
             await asyncio.sleep(self._interval)
-        self._typing.pop(turn_id, None)

@@ -6,6 +6,13 @@ The package depends on pydantic only, so that any NATS client can use it.
 from chatlane_schemas.answers import answer_to
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.content.buttons import Button, TextFormat
+from chatlane_schemas.content.questions import (
+    FieldKind,
+    FormField,
+    QuestionEnd,
+    QuestionKind,
+    QuestionState,
+)
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
 from chatlane_schemas.deliveries import (
     Deliverer,
@@ -30,6 +37,8 @@ from chatlane_schemas.live_turns import (
     PieceKind,
     PlanEntry,
     StepState,
+    TurnAnswered,
+    TurnAsked,
     TurnEnded,
     TurnFailure,
     TurnFollow,
@@ -41,6 +50,13 @@ from chatlane_schemas.live_turns import (
     WaitReason,
 )
 from chatlane_schemas.outbound import OutboundKind, OutboundMessage
+from chatlane_schemas.questions import (
+    OpenQuestionView,
+    QuestionReply,
+    QuestionViewReply,
+    TurnQuestion,
+    TurnReply,
+)
 from chatlane_schemas.results import (
     HandBack,
     Outcome,
@@ -122,6 +138,8 @@ __all__ = [
     "DeliveryState",
     "EndReason",
     "Envelope",
+    "FieldKind",
+    "FormField",
     "HandBack",
     "HistoryPointer",
     "InboundEvent",
@@ -129,6 +147,7 @@ __all__ = [
     "Kind",
     "LivePiece",
     "ModelOverride",
+    "OpenQuestionView",
     "OutboundKind",
     "OutboundMessage",
     "Outcome",
@@ -137,6 +156,11 @@ __all__ = [
     "PieceKind",
     "PlanEntry",
     "Preference",
+    "QuestionEnd",
+    "QuestionKind",
+    "QuestionReply",
+    "QuestionState",
+    "QuestionViewReply",
     "Reasoning",
     "Receipt",
     "RenewReply",
@@ -182,6 +206,8 @@ __all__ = [
     "TranscriptLoad",
     "TranscriptReply",
     "TranscriptRow",
+    "TurnAnswered",
+    "TurnAsked",
     "TurnDelta",
     "TurnEnded",
     "TurnFailure",
@@ -190,7 +216,9 @@ __all__ = [
     "TurnNotice",
     "TurnOutcome",
     "TurnPiece",
+    "TurnQuestion",
     "TurnRecap",
+    "TurnReply",
     "TurnStarted",
     "TurnWaiting",
     "Undelivered",

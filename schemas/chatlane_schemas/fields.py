@@ -203,6 +203,11 @@ def _amount_texts(amounts: Mapping[str, Decimal]) -> dict[str, str]:
     return {name: amount_text(amount) for name, amount in amounts.items()}
 
 
+def is_left_out(value: object) -> bool:
+    """Return whether a field says nothing, so that a request keeps the digest it had without it."""
+    return value is None or value == ()
+
+
 PlatformId = Annotated[
     str,
     BeforeValidator(_id_text),

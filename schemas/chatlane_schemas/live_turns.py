@@ -9,6 +9,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from chatlane_schemas.content.questions import QuestionEnd, QuestionKind
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
 from chatlane_schemas.fields import (
     Amounts,
@@ -100,6 +101,26 @@ class TurnWaiting(TurnEvent):
     until: Instant | None = Field(
         default=None, description="No attempt begins before; none if one may begin at once."
     )
+
+
+class TurnAsked(TurnEvent):
+    """A running turn asks the person something; `TurnQuestion` returns the question.
+
+    A form in a chat has one such event, for the whole form.
+    """
+
+    question_id: UUID = Field(description="Id of the question.")
+    kind: QuestionKind = Field(description="What is asked.")
+    due_at: Instant = Field(description="When the default counts.")
+    message_id: UUID = Field(description="Id of the `OutboundMessage` that asks.")
+
+
+class TurnAnswered(TurnEvent):
+    """A question of a turn is not open any more, so its buttons have no effect."""
+
+    question_id: UUID = Field(description="Id of the question.")
+    outcome: QuestionEnd = Field(description="How it ended.")
+    message_id: UUID = Field(description="Id of the newest `OutboundMessage` that asked.")
 
 
 class TurnEnded(TurnEvent):

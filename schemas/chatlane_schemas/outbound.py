@@ -9,6 +9,7 @@ from chatlane_schemas.content.buttons import Buttons, TextFormat
 from chatlane_schemas.envelope import ServiceEnvelope
 from chatlane_schemas.fields import BigNumber, Name, Number, PlatformId, Text
 from chatlane_schemas.inbound import Attachments
+from chatlane_schemas.results import PauseMs
 from chatlane_schemas.source import Source
 
 
@@ -57,4 +58,9 @@ class OutboundMessage(ServiceEnvelope):
         default=None,
         description="Id of the earlier `OutboundMessage` whose content this message replaces; without "
         "its receipt it is sent as a new message.",
+    )
+    pause_before_ms: PauseMs | None = Field(
+        default=None,
+        description="How long the adapter waits before it sends the message, in milliseconds; it "
+        "shows typing meanwhile. Other chats do not wait.",
     )

@@ -1,21 +1,25 @@
 """Messages and questions of a running turn before its answer."""
 
-from enum import StrEnum
 from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field
 
-from chatlane_schemas.content.buttons import Button
-from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.fields import EnvelopeId, Instant, Number, Text
+from chatlane_schemas.content.buttons import TextFormat
+from chatlane_schemas.content.questions import (
+    FormFields,
+    FormValues,
+    Options,
+    QuestionKind,
+    QuestionState,
+)
+from chatlane_schemas.envelope import Envelope, Record
+from chatlane_schemas.fields import EnvelopeId, Instant, Name, Number, Text, is_left_out
 from chatlane_schemas.results import Part
+from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.sessions import ApiReply
 
-MAX_OPTIONS: Final = 20
 LONGEST_QUESTION_MS: Final = 7 * 24 * 3600 * 1000
-
-Options = Annotated[tuple[Button, ...], Field(max_length=MAX_OPTIONS, fail_fast=True)]
 
 
 class OfAttempt(Envelope):
@@ -49,16 +53,29 @@ class TurnAsk(OfAttempt):
     """
 
     message: Part = Field(description="The question.")
+    kind: QuestionKind | None = Field(
+        default=None,
+        exclude_if=is_left_out,
+        description="What is asked; without it a `form` if there are fields, a `choice` if there are "
+        "options, else a `text`.",
+    )
     options: Options = Field(
         default=(),
         description="The possible answers, as buttons; a person may also write the number or the label "
         "of one. Without options the next message is the answer.",
     )
+    fields: FormFields = Field(
+        default=(),
+        exclude_if=is_left_out,
+        description="The fields of a form; a chat is asked for one after the other.",
+    )
     within_ms: Annotated[int, Field(ge=1, le=LONGEST_QUESTION_MS)] = Field(
         description="Time for the answer in milliseconds."
     )
     default: Text | None = Field(
-        default=None, description="Answer that counts if there is none in time."
+        default=None,
+        description="Answer that counts if there is none in time; a form has the defaults of its "
+        "fields instead.",
     )
 
 
@@ -68,17 +85,8 @@ class TurnAnswer(OfAttempt):
     question_id: UUID = Field(description="Id of the question, from the reply to `TurnAsk`.")
 
 
-class QuestionState(StrEnum):
-    """State of a question; `over` if its attempt has ended."""
-
-    OPEN = "open"
-    ANSWERED = "answered"
-    EXPIRED = "expired"
-    OVER = "over"
-
-
 class QuestionReply(ApiReply):
-    """Reply to `TurnAsk` and `TurnAnswer`."""
+    """Reply to `TurnAsk`, `TurnAnswer` and `TurnReply`."""
 
     question_id: UUID | None = Field(default=None, description="Id of the question.")
     message_id: UUID | None = Field(
@@ -89,4 +97,67 @@ class QuestionReply(ApiReply):
         default=None,
         description="The value of the chosen option, the text without options, or the default.",
     )
+    values: FormValues | None = Field(
+        default=None, description="The values of a form by the names of its fields."
+    )
     due_at: Instant | None = Field(default=None, description="When the default counts.")
+
+
+class TurnQuestion(PersonRequest):
+    """Asks for the open question of the running turn of a session."""
+
+    session_id: UUID = Field(description="The session.")
+
+
+class OpenQuestionView(Record):
+    """A question that waits for its answer."""
+
+    question_id: UUID = Field(description="Id of the question.")
+    turn_id: UUID = Field(description="The turn that asks.")
+    attempt: Number = Field(description="The attempt that asks.")
+    agent: Name = Field(description="Agent of the turn.")
+    kind: QuestionKind = Field(description="What is asked.")
+    message_id: UUID = Field(description="Id of the newest `OutboundMessage` that asks.")
+    text: Text | None = Field(default=None, description="The question.")
+    format: TextFormat | None = Field(
+        default=None, description="Format in which the text is written; plain if missing."
+    )
+    options: Options = Field(
+        default=(), description="The possible answers; reply with the value of one."
+    )
+    fields: FormFields = Field(default=(), description="The fields of a form.")
+    values: FormValues = Field(
+        default={}, description="What a chat has filled in of a form so far, by field."
+    )
+    default: Text | None = Field(
+        default=None, description="Answer that counts if there is none in time."
+    )
+    due_at: Instant = Field(description="When the default counts.")
+
+
+class QuestionViewReply(ApiReply):
+    """Reply to `TurnQuestion`."""
+
+    question: OpenQuestionView | None = Field(
+        default=None, description="The open question; none if the session has none."
+    )
+
+
+class TurnReply(PersonRequest):
+    """Answers the open question of a running turn; the first answer counts, as in a chat.
+
+    A request that is repeated with the same id answers once. It is refused as `conflict` if the
+    question is not open: it has an answer, its time is over, or its attempt has ended.
+    """
+
+    session_id: UUID = Field(description="Session of the turn.")
+    question_id: UUID = Field(description="Id of the question.")
+    value: Text | None = Field(
+        default=None,
+        description="The value of the chosen option, or the text if there are no options.",
+    )
+    values: FormValues | None = Field(
+        default=None,
+        description="The whole form by the names of its fields. A field that may be left out gets "
+        "its default.",
+    )

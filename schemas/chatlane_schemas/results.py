@@ -19,6 +19,7 @@ from chatlane_schemas.fields import (
     PlatformId,
     Text,
     ToolCalls,
+    is_left_out,
 )
 from chatlane_schemas.inbound import Attachments
 from chatlane_schemas.session_api.session_state import Note
@@ -27,10 +28,9 @@ MAX_PARTS: Final = 100
 MAX_TRANSCRIPT_ROWS: Final = 1000
 MAX_ANSWERED: Final = 200
 MAX_REASONING_BYTES: Final = 64 * 1024
+LONGEST_PAUSE_MS: Final = 30_000
 
-
-def _is_none(value: object) -> bool:
-    return value is None
+PauseMs = Annotated[int, Field(strict=True, ge=0, le=LONGEST_PAUSE_MS)]
 
 
 class Outcome(StrEnum):
@@ -80,6 +80,13 @@ class Part(Record):
         description="Id of an earlier `OutboundMessage` of the session; this message replaces its "
         "content in the chat.",
     )
+    pause_before_ms: PauseMs | None = Field(
+        default=None,
+        # Left out if None, so that the digest of a request is the same as in older routers.
+        exclude_if=is_left_out,
+        description="How long the adapter waits before it sends the message, in milliseconds; it "
+        "shows typing meanwhile.",
+    )
 
 
 def _bounded(data: list[JsonObject]) -> list[JsonObject]:
@@ -115,7 +122,7 @@ class TranscriptRow(Record):
     reasoning: Reasoning | None = Field(
         default=None,
         # Left out if None, so that the digest of a request is the same as in older routers.
-        exclude_if=_is_none,
+        exclude_if=is_left_out,
         description="What the model thought before a row of the assistant.",
     )
 

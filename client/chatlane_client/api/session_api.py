@@ -13,8 +13,16 @@ from chatlane_client.api.requests import Api
 from chatlane_client.api.submission import Submission, answered
 from chatlane_client.turn_reader import TurnReader, TurnWatch
 from chatlane_schemas import new_envelope_id
+from chatlane_schemas.content.questions import FieldValue
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.live_turns import TurnEnded
+from chatlane_schemas.questions import (
+    OpenQuestionView,
+    QuestionReply,
+    QuestionViewReply,
+    TurnQuestion,
+    TurnReply,
+)
 from chatlane_schemas.session_api.deliveries import DeliveryGet, DeliveryReply, DeliveryView
 from chatlane_schemas.session_api.session_changes import (
     Preference,
@@ -251,6 +259,8 @@ class SessionApi(Api):
     ) -> Submission:
         """Submit a message to a session; it is queued like a message of a chat.
 
+        If the running turn has an open question that the text answers, it is the answer.
+
         Args:
             session_id: Session to submit to.
             text: What is said; empty only with attachments.
@@ -275,13 +285,50 @@ class SessionApi(Api):
         reply = await self._ask("session", "submit", request, SessionReply)
         if reply.session is None or reply.message_id is None:
             raise self._incomplete("session", "submit", "no session or no message id")
-        submission = Submission(reply.session, reply.message_id)
+        submission = Submission(reply.session, reply.message_id, reply.turn_id)
         return await self._wait_for_answer(submission) if wait else submission
+
+    async def question(self, session_id: UUID) -> OpenQuestionView | None:
+        """Return the open question of the running turn of a session, if there is one."""
+        request = TurnQuestion(**self._stamp(), session_id=session_id)
+        return (await self._ask("turn", "question", request, QuestionViewReply)).question
+
+    async def reply(
+        self,
+        session_id: UUID,
+        question_id: UUID,
+        value: str | None = None,
+        *,
+        values: Mapping[str, FieldValue] | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """Answer the open question of a session; the first answer counts.
+
+        Args:
+            session_id: Session of the running turn.
+            question_id: Id of the question, from `question` or `TurnAsked`.
+            value: The value of the chosen option, or the text if there are no options.
+            values: The whole form, by the names of its fields.
+            request_id: Id of an earlier request that this one repeats.
+
+        Raises:
+            ConflictingRequestError: The question is not open any more.
+            RefusedRequestError: The question does not take this value; the message names the field.
+        """
+        request = TurnReply(
+            **self._stamp(request_id),
+            session_id=session_id,
+            question_id=question_id,
+            value=value,
+            values=None if values is None else dict(values),
+        )
+        await self._ask("turn", "reply", request, QuestionReply)
 
     def watch(self, session_id: UUID) -> TurnWatch:
         """Return the updates of the turns of a session, from now on, for `async for`.
 
-        A turn that runs already begins with a recap, if its worker offers one. Updates that come
+        A turn that runs already begins with a recap, if its worker offers one. A `TurnAsked` says
+        that `question` returns something, until a `TurnAnswered` comes. Updates that come
         while the connection is down are lost: only the transcript is complete.
         """
         return TurnWatch(partial(self._open_reader, session_id))

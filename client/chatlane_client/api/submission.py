@@ -17,7 +17,8 @@ class Submission:
     Attributes:
         session: The session that received it.
         message_id: Id of the message, as turns and transcripts name it.
-        turn_id: The turn that answered it; None unless the caller waited for it.
+        turn_id: The turn that answered it, or whose question it answered; None for other messages
+            unless the caller waited.
         outcome: How that turn ended.
         answer: What the agent answered, from the transcript; None without an answer.
         notice: What the chat was told if the turn failed; None if the caller missed the event.
@@ -47,19 +48,23 @@ def answered(
         is_busy: Whether the session had a turn before the rows were read.
     """
     own = next((row for row in rows if row.message_id == submission.message_id), None)
-    if own is None or (own.turn_id is None and own.unanswered is None):
+    turn_id = submission.turn_id if own is None or own.turn_id is None else own.turn_id
+    if own is None or (turn_id is None and own.unanswered is None):
         return None
-    of_turn = [row for row in rows if own.turn_id is not None and row.turn_id == own.turn_id]
+    # What the turn said before, as its question, is no answer to this message.
+    of_turn = [
+        row for row in rows if turn_id is not None and row.turn_id == turn_id and row.seq > own.seq
+    ]
     texts = [row.content for row in of_turn if row.role is Role.ASSISTANT and row.content]
     outcome, notice = _outcome_of(own, has_answer=bool(texts)), None
-    end = None if own.turn_id is None else ended.get(own.turn_id)
+    end = None if turn_id is None else ended.get(turn_id)
     if end is not None:
         outcome, notice = end.outcome, end.notice
-    elif own.unanswered is None and is_busy and not _is_over(rows, own):
+    elif own.unanswered is None and is_busy and not _is_over(rows, own, turn_id):
         return None
     return replace(
         submission,
-        turn_id=own.turn_id,
+        turn_id=turn_id,
         outcome=outcome,
         answer="\n\n".join(texts) or None,
         notice=notice,
@@ -73,11 +78,9 @@ def _outcome_of(own: TranscriptEntry, *, has_answer: bool) -> TurnOutcome:
     return TurnOutcome.OK if has_answer else TurnOutcome.NO_REPLY
 
 
-def _is_over(rows: Sequence[TranscriptEntry], own: TranscriptEntry) -> bool:
-    """Return whether the turn of a row is over: its result has rows, or a later turn began."""
-    return any(
-        row.turn_id is not None
-        and row.seq > own.seq
-        and (row.turn_id != own.turn_id or row.role is not Role.USER)
-        for row in rows
-    )
+def _is_over(rows: Sequence[TranscriptEntry], own: TranscriptEntry, turn_id: UUID | None) -> bool:
+    """Return whether a turn is over: a later turn began.
+
+    Its own rows prove nothing, because a turn may speak before its answer.
+    """
+    return any(row.turn_id not in {None, turn_id} and row.seq > own.seq for row in rows)

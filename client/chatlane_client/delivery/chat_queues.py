@@ -7,11 +7,12 @@ So a chat that has to wait gives its messages back to the server, and keeps thei
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 import nats.errors
 from nats.aio.client import Client
@@ -74,6 +75,10 @@ class _Queue:
         return self.bodies < _AT_HAND or not self.entries or self.entries[0] is delivery
 
 
+ShowPause: TypeAlias = Callable[[OutboundMessage], AbstractAsyncContextManager[None]]
+"""Shows in the chat of a message, for the length of a block, that the message is to come."""
+
+
 class ChatQueues:
     """The messages that this process has and has not acknowledged.
 
@@ -83,10 +88,17 @@ class ChatQueues:
         ack_wait: Seconds after which the server delivers an unacknowledged message again.
     """
 
-    def __init__(self, client: Client, sender: MessageSender, stopping: asyncio.Event) -> None:
+    def __init__(
+        self,
+        client: Client,
+        sender: MessageSender,
+        stopping: asyncio.Event,
+        show_pause: ShowPause,
+    ) -> None:
         self._client = client
         self._sender = sender
         self._stopping = stopping
+        self._show_pause = show_pause
         self._queues: dict[str, _Queue] = {}
         self.held: dict[str, Delivery] = {}
         self.bodies = 0
@@ -153,6 +165,11 @@ class ChatQueues:
             if head.message is None:
                 await self._call_back(queue)
                 continue
+            if head.message.pause_before_ms and not head.has_paused and head.given_up is None:
+                head.has_paused = True
+                async with self._show_pause(head.message):
+                    await self._pause(queue, head.message.pause_before_ms / 1000)
+                continue
             outcome = await self._sender.attempt(head, head.message)
             if isinstance(outcome, Stopped):
                 break
@@ -162,11 +179,7 @@ class ChatQueues:
     async def _apply(self, outcome: Outcome, head: Delivery, queue: _Queue) -> None:
         match outcome:
             case Retry(seconds, _):
-                queue.paused_until = monotonic() + seconds
-                if seconds > _PARKED_FROM:
-                    for delivery in list(queue.entries):
-                        await self._set_back(delivery, queue)
-                await was_set_within(self._stopping, seconds)
+                await self._pause(queue, seconds)
             case Delivered() | GivenUp():
                 if isinstance(outcome, GivenUp) and outcome.is_chat_gone:
                     for delivery in queue.entries:
@@ -179,6 +192,14 @@ class ChatQueues:
                 pass
             case _:
                 assert_never(outcome)
+
+    async def _pause(self, queue: _Queue, seconds: float) -> None:
+        """Let a chat wait; if that takes long, the server keeps its messages meanwhile."""
+        queue.paused_until = monotonic() + seconds
+        if seconds > _PARKED_FROM:
+            for delivery in list(queue.entries):
+                await self._set_back(delivery, queue)
+        await was_set_within(self._stopping, seconds)
 
     async def _set_back(self, delivery: Delivery, queue: _Queue) -> None:
         """Give the body of a message back to the server; it keeps its place in the queue."""

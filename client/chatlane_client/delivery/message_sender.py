@@ -64,6 +64,7 @@ class Delivery:
         raw: The newest copy, which is the one to acknowledge.
         was_handed: Whether the server gave the message to another process before, or to this one
             on an earlier connection.
+        has_paused: Whether the pause before the message is over.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Delivery:
     message: OutboundMessage | None
     raw: Msg
     was_handed: bool = False
+    has_paused: bool = False
     attempts: int = 0
     given_up: DeliveryFailure | None = None
     progress: Progress | None = None

@@ -18,7 +18,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerInfo
 
-from chatlane_client.delivery.chat_queues import ChatQueues, set_back_seconds
+from chatlane_client.delivery.chat_queues import ChatQueues, ShowPause, set_back_seconds
 from chatlane_client.delivery.delivery_order import DeliveryNumbers, Place, SessionOrder
 from chatlane_client.delivery.message_sender import Delivery, MessageSender
 from chatlane_client.errors import ConnectionClosedError
@@ -87,6 +87,7 @@ class OutboundReader:
         account: str,
         gap_patience: timedelta,
         stopping: asyncio.Event,
+        show_pause: ShowPause,
     ) -> None:
         self._client = client
         self._jetstream = client.jetstream()
@@ -96,7 +97,7 @@ class OutboundReader:
         self._stopping = stopping
         self._unavailable = RepeatLimit()
         self._order: SessionOrder[Delivery] = SessionOrder()
-        self._queues = ChatQueues(client, sender, stopping)
+        self._queues = ChatQueues(client, sender, stopping, show_pause)
         self._orphans = _Orphans()
         self._numbers = DeliveryNumbers()
         # Longest time until the server redelivers an unacknowledged message; read from the durable.

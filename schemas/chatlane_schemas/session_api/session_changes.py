@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError, to_json
 from chatlane_schemas.content.visible_text import visible
 from chatlane_schemas.credentials import holds_credential
 from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, scrubbed_json
+from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, is_left_out, scrubbed_json
 from chatlane_schemas.session_api.people import Person, PersonRequest
 from chatlane_schemas.session_api.session_state import ModelName, without_credential
 from chatlane_schemas.session_api.sessions import SessionKey, SessionVersion
@@ -46,10 +46,6 @@ def checked_config(value: JsonObject) -> JsonObject:
     if holds_credential(cleaned):
         raise PydanticCustomError("config_credential", "config holds a credential")
     return cleaned if isinstance(cleaned, dict) else {}
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 Title = Annotated[Text, Field(max_length=MAX_TITLE_CHARACTERS), AfterValidator(shown_title)]
@@ -91,7 +87,7 @@ class SettingChange(SessionChange):
     expected_version: SessionVersion | None = Field(
         default=None,
         # Left out if None, so that the digest of a request is the same as in older routers.
-        exclude_if=_is_none,
+        exclude_if=is_left_out,
         description="`version` of the session that the request is based on. If the session has another "
         "version, the request is refused as `stale` and the reply shows the session.",
     )
@@ -111,7 +107,7 @@ class SessionUpdate(SettingChange):
     )
     config_patch: Config | None = Field(
         default=None,
-        exclude_if=_is_none,
+        exclude_if=is_left_out,
         description="Keys of `config` to change, as a JSON Merge Patch (RFC 7396): objects are "
         "merged, null removes a key, everything else replaces. Instead of `config`.",
     )

@@ -245,6 +245,10 @@ class SessionReply(ApiReply):
         "`expected_version`: the current session.",
     )
     message_id: UUID | None = Field(default=None, description="Id of the submitted message.")
+    turn_id: UUID | None = Field(
+        default=None,
+        description="The running turn whose question the submitted message answers, if it does.",
+    )
     dropped: BigNumber = Field(
         default=0,
         description="After a reset: number of pending messages of the previous session. Its transcript "

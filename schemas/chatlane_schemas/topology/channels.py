@@ -16,6 +16,8 @@ from chatlane_schemas.events import (
 )
 from chatlane_schemas.inbound import InboundEvent
 from chatlane_schemas.live_turns import (
+    TurnAnswered,
+    TurnAsked,
     TurnEnded,
     TurnFollow,
     TurnPiece,
@@ -24,7 +26,15 @@ from chatlane_schemas.live_turns import (
     TurnWaiting,
 )
 from chatlane_schemas.outbound import OutboundMessage
-from chatlane_schemas.questions import QuestionReply, TurnAnswer, TurnAsk, TurnSay
+from chatlane_schemas.questions import (
+    QuestionReply,
+    QuestionViewReply,
+    TurnAnswer,
+    TurnAsk,
+    TurnQuestion,
+    TurnReply,
+    TurnSay,
+)
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
 from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryGet, DeliveryReply
@@ -209,6 +219,8 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(SessionRounds, SessionRoundsReply, "Counts the rounds of a session."),
     _request(SessionStop, StopReply, "Stops the running turn and drops pending messages."),
     _request(TurnCancel, StopReply, "Ends a turn."),
+    _request(TurnQuestion, QuestionViewReply, "Returns the open question of a session."),
+    _request(TurnReply, QuestionReply, "Answers the open question of a session."),
     _request(TranscriptLoad, TranscriptReply, "Returns transcript rows, newest page first."),
     _request(TranscriptRevisions, TranscriptRevisionsReply, "Lists earlier texts of a row."),
     _request(TranscriptSearch, TranscriptHits, "Searches the text of transcript rows."),
@@ -344,6 +356,8 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _session_event("ended", SessionEnded, "A session was ended."),
     _turn_event("started", TurnStarted, "A worker began an attempt at a turn."),
     _turn_event("waiting", TurnWaiting, "A turn waits for another attempt."),
+    _turn_event("asked", TurnAsked, "A running turn asks the person something."),
+    _turn_event("answered", TurnAnswered, "A question of a turn is not open any more."),
     _turn_event("ended", TurnEnded, "A turn is over."),
     Channel(
         name="dead",

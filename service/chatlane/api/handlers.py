@@ -45,7 +45,7 @@ def every_handler(
         SessionQueries(SessionReads(store)),
         SearchQueries(SearchReads(store, identities.find_owners)),
         DeliveryQueries(store, SessionReads(store), find_newest),
-        QuestionQueries(store),
+        QuestionQueries(store, writer, SessionReads(store)),
     )
     handlers = request_handler.changes(ChangeService(store, writer, catalog, slots).change)
     for queries in reads:

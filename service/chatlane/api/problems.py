@@ -55,6 +55,10 @@ _WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "set_and_cleared": "a value is both set and cleared",
         "set_and_patched": "config and config_patch exclude each other",
         "profile": "session_key says the profile: leave profile out",
+        "field_value": "must be a text of at most 4,000 characters, a number, true or false",
+        "field_number": "must be a number of at most 2^53",
+        "form_values": "must be an object of at most 20 fields",
+        "form_name": "a name is not in the form that the contract allows",
         "nothing": "text and attachments are both empty",
         "origin": "is reserved for sessions that messages open",
     }

@@ -28,14 +28,15 @@ async def apply_busy_policy(connection: PoolConnectionProxy, effects: Effects) -
     if rests and (due_in := await turns.extend(connection, rests)) is not None:
         effects.due_within(due_in)
     busy_arrivals, effects.busy_arrivals = effects.busy_arrivals, []
-    said_at = {
-        turn_id: message.stored_at
-        for turn_id, _, message in busy_arrivals
+    said = {
+        turn_id: (session, message.stored_at)
+        for turn_id, session, message in busy_arrivals
         if message.busy_mode == "interrupt"
     }
-    if said_at:
-        for turn_id, agent in await turns.interrupt(connection, said_at):
-            interrupting(turn_id, agent, said_at[turn_id], effects)
+    if said:
+        for turn, asked in await turns.interrupt(connection, said):
+            session, at = said[turn.id]
+            interrupting(turn, asked, session, at, effects)
     effects.controls += [
         steering(turn_id, message.agent.name, message.stored_at)
         for turn_id, _, message in busy_arrivals

@@ -94,7 +94,7 @@ class UnitOfWork:
         await deliveries.insert_pieces(connection, effects.delivered_pieces)
         await turns.update(connection, effects.changed_turns)
         await turns.insert(connection, effects.new_turns)
-        await questions.answer(connection, effects.answers)
+        await questions.change(connection, effects.answers.values())
         await pending_messages.insert(connection, effects.waiting)
         await edits.change_waiting(connection, effects.waiting_changes)
         await dedupe_marks.insert(connection, effects.seen)

@@ -185,6 +185,11 @@ class Originals:
                 return datetime.fromisoformat(ends_at)
         return None
 
+    def turns_of(self, digests: Iterable[bytes]) -> set[UUID]:
+        """Return the turns that answer these messages, as far as they are written."""
+        found = (self.found[digest] for digest in digests if digest in self.found)
+        return {original.turn_id for original in found if original.turn_id is not None}
+
     def is_awaited(self, known: Iterable[bytes]) -> bool:
         """Return whether only edits of a message have come so far."""
         return self.awaited.issuperset(known)

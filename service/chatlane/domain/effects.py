@@ -292,7 +292,7 @@ class Effects:
         new_deliveries: Outbound messages that now wait for an adapter.
         deliveries: Deliveries that receipts have changed.
         delivered_pieces: What the platforms call our messages.
-        answers: Answers of people to questions of running turns.
+        answers: What changes in questions of running turns, by turn.
         erased: Log messages to delete: of an erased person, or at the time they disappear.
         unavailable: How long agents expect to be unavailable.
         available: Agents that answered although a pause of them is recorded.
@@ -328,7 +328,7 @@ class Effects:
     new_deliveries: list[NewDelivery] = field(default_factory=list)
     deliveries: dict[DeliveryKey, Delivery] = field(default_factory=dict)
     delivered_pieces: list[DeliveredPiece] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
+    answers: dict[UUID, Answer] = field(default_factory=dict)
     erased: list[ErasedRow] = field(default_factory=list)
     unavailable: dict[str, timedelta] = field(default_factory=dict)
     available: set[str] = field(default_factory=set)

@@ -53,9 +53,11 @@ from chatlane.domain.sessions.session_handoff import (
     tell_first_turn,
 )
 from chatlane.domain.states import Lane, Session
+from chatlane.domain.turns.answers import Moment, take, withdraw
 from chatlane.domain.turns.claims import LONGEST_BURST, extend
-from chatlane.domain.turns.lifecycle import answered, open_turn
-from chatlane.domain.turns.questions import Answer, pressed_option, with_value
+from chatlane.domain.turns.forms import Given
+from chatlane.domain.turns.lifecycle import open_turn
+from chatlane.domain.turns.questions import pressed_option, with_value
 from chatlane_schemas.codec import encode, encode_part
 from chatlane_schemas.content.elements import CONTENT_FIELDS
 from chatlane_schemas.content.visible_text import is_blank
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from chatlane.domain.replies import RepliedRow, Replies
     from chatlane.domain.states import Turn
     from chatlane.domain.turns.questions import OpenQuestion
+    from chatlane_schemas.content.questions import FieldValue
     from chatlane_schemas.events import ResetReason
     from chatlane_schemas.inbound import InboundEvent
 
@@ -303,12 +306,21 @@ class Placement:
             return originals.edited(arrived, self.effects)
         known = self.seen.intersection(arrived.targets)
         outcome = originals.change(arrived, known, self.effects)
+        if outcome == "applied" and self.asked:
+            self._withdraw_questions(originals.turns_of(arrived.targets), arrived.stored_at)
         self.seen.update(arrived.targets)
         self.effects.count((CountName.MESSAGE_CHANGES, arrived.event.kind, outcome))
         if outcome == "new":
             return originals.as_message(arrived, self.effects)
         self._keep(arrived)
         return None
+
+    def _withdraw_questions(self, turn_ids: set[UUID], at: datetime) -> None:
+        """End the questions of turns whose messages have changed: an answer would be to old words."""
+        for session_id, question in list(self.asked.items()):
+            if question.turn.id in turn_ids:
+                withdraw(question, self.sessions[session_id], at, self.effects)
+                del self.asked[session_id]
 
     def _open_thread(self, arrived: ResolvedMessage) -> None:
         """Bind a thread that was opened on a message to the session of that message."""
@@ -336,32 +348,46 @@ class Placement:
             self.effects.silenced.append(arrived.session_key)
         return False
 
-    def _answers_question(self, arrived: ResolvedMessage) -> bool:
-        """Take a message as the answer to a question; a press that answers none starts nothing."""
-        if not self.asked and arrived.event.press is None:
-            return False
-        session = self.find_session(arrived)
+    def answers_question(self, arrived: ResolvedMessage, session: Session | None) -> UUID | None:
+        """Take a message as the answer to the question of a running turn, and return that turn.
+
+        A wrong value of a form is taken as well: the form asks again.
+        """
         question = None if session is None else self.asked.get(session.id)
-        value = None
-        is_said = arrived.event.kind in {Kind.MESSAGE, Kind.ACTION}
-        if question is not None and is_said and arrived.busy is None:
-            value = question.answer_of(arrived.event, arrived.stored_at)
-        if session is None or question is None or value is None:
-            if pressed_option(arrived.event) is None:
-                return False
-            self.mark_seen(arrived)
-            self.effects.count((CountName.KEPT, "late_answer"))
-            return True
-        del self.asked[session.id]
+        is_said = arrived.event.kind in {Kind.MESSAGE, Kind.ACTION} and arrived.busy is None
+        if session is None or question is None or not is_said:
+            return None
+        reading = question.reading_of(arrived.event, arrived.stored_at, arrived.notices)
+        if reading is None:
+            return None
+        value = reading.value if isinstance(reading, Given) else None
         event = with_value(arrived.event, value)
-        self.effects.answers.append(Answer(question.turn_id, question.id, value, arrived.stored_at))
-        self.effects.controls.append(answered(question.turn_id, question.agent, arrived.stored_at))
+        row = self.add_answer(arrived, session, event, value)
+        self._placed(arrived, row)
+        moment = Moment(session, arrived.stored_at, arrived.digests[0], arrived.notices)
+        following = take(question, reading, moment, self.effects)
+        if following is None:
+            del self.asked[session.id]
+        else:
+            self.asked[session.id] = following
+        self.mark_seen(arrived, session.id, row.seq)
+        self.effects.count((CountName.KEPT, "answer"))
+        return question.turn.id
+
+    def add_answer(
+        self,
+        arrived: ResolvedMessage,
+        session: Session,
+        event: InboundEvent,
+        value: FieldValue | None = None,
+    ) -> MessageRow:
+        """Add what a person said to a question to the transcript."""
         row = MessageRow(
             session_id=session.id,
             seq=session.take_seq(),
             id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
             role=Role.USER,
-            content=event.text or value,
+            content=event.text or (None if value is None else str(value)),
             details=details_json(event),
             author=_author(event),
             platform_message_id=event.message_id,
@@ -369,11 +395,15 @@ class Placement:
             created_at=arrived.stored_at,
         )
         self.effects.messages.append(row)
-        if self.originals is not None:
-            self.originals.placed(arrived.digests, row)
         session.last_activity_at = not_before(arrived.stored_at, session.last_activity_at)
-        self.mark_seen(arrived, session.id, row.seq)
-        self.effects.count((CountName.KEPT, "answer"))
+        return row
+
+    def _is_late_press(self, arrived: ResolvedMessage) -> bool:
+        """Drop a press of a question that is not open; it starts nothing."""
+        if pressed_option(arrived.event) is None:
+            return False
+        self.mark_seen(arrived)
+        self.effects.count((CountName.KEPT, "late_answer"))
         return True
 
     def _record_staff(self, arrived: ResolvedMessage, pause: timedelta) -> None:
@@ -480,8 +510,10 @@ class Placement:
         if arrived.staff_pause is not None:
             self._record_staff(arrived, arrived.staff_pause)
             return
-        if arrived.pair is None and self._answers_question(arrived):
-            return
+        if arrived.pair is None and (self.asked or arrived.event.press is not None):
+            session = self.find_session(arrived)
+            if self.answers_question(arrived, session) is not None or self._is_late_press(arrived):
+                return
         self.deliver(arrived, self._session_for(arrived))
         self.effects.count((CountName.ROUTED, arrived.event.platform))
 

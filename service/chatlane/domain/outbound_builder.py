@@ -70,6 +70,7 @@ class Speaking:
             format=said.format,
             buttons=said.buttons,
             edits=said.edits,
+            pause_before_ms=said.pause_before_ms or None,
         )
         # Positional arguments, since this runs for every answer and names cost time.
         delivery = NewDelivery(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -102,6 +102,13 @@ class Session:
         return out_seq
 
 
+class AskedQuestion(NamedTuple):
+    """The open question of a turn, and the newest outbound message that asks."""
+
+    id: UUID
+    message_id: UUID
+
+
 @dataclass(slots=True)
 class Turn:
     """One unit of agent work on one session.
@@ -118,7 +125,7 @@ class Turn:
     `wait_told` says that the chat was told so. While the agent is unavailable, `is_trial` says
     whether this turn is the one that tries it; else it is None, and it is never written. `draft` is the
     platform's id of the message that shows the answer so far. `has_spoken` says that the turn has
-    sent a message before its answer.
+    sent a message before its answer. `asked` is the open question of its attempt.
     """
 
     id: UUID
@@ -147,6 +154,7 @@ class Turn:
     is_trial: bool | None = None
     draft: str | None = None
     has_spoken: bool = False
+    asked: AskedQuestion | None = None
 
     @property
     def tries(self) -> int:

@@ -578,7 +578,10 @@ UPDATE turns SET
     source = CASE WHEN state IN ('ready', 'claimed') THEN source - 'sender' - 'message_id' END,
     error = NULL,
     draft = NULL,
-    question = NULL,
+    -- The ids are left, so that the end of the turn takes the buttons away.
+    question = CASE WHEN state = 'claimed' AND question IS NOT NULL THEN jsonb_build_object(
+        'state', 'erased', 'id', question -> 'id', 'message_id', question -> 'message_id',
+        'attempt', question -> 'attempt') END,
     token = CASE WHEN state = 'claimed' THEN token END,
     cancel = CASE WHEN state = 'claimed' THEN coalesce(cancel, 'stopped') ELSE cancel END
 WHERE id = ANY($1::uuid[])

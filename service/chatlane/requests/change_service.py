@@ -11,6 +11,7 @@ from chatlane.requests import (
     cancellation,
     lane_changes,
     outbox,
+    questions,
     session_changes,
     session_creation,
     transcripts,
@@ -19,7 +20,7 @@ from chatlane.requests import (
 from chatlane.requests.context import Call
 from chatlane.requests.session_lookup import decide_session_change
 from chatlane.store.api_requests import answer_once
-from chatlane_schemas.questions import QuestionReply, TurnAsk, TurnSay
+from chatlane_schemas.questions import QuestionReply, TurnAsk, TurnReply, TurnSay
 from chatlane_schemas.session_api import session_changes as changes
 from chatlane_schemas.session_api import session_life as life
 from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
@@ -101,6 +102,7 @@ CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
         OutboxSend: Change("outbox.send", OutboxReply, outbox.send),
         TurnSay: Change("turn.say", OutboxReply, turn_messages.say),
         TurnAsk: Change("turn.ask", QuestionReply, turn_messages.ask),
+        TurnReply: Change("turn.reply", QuestionReply, questions.reply),
         TranscriptAppend: Change("transcript.append", TranscriptChanged, transcripts.change),
         TranscriptReplace: Change("transcript.replace", TranscriptChanged, transcripts.change),
         TranscriptCompact: Change("transcript.compact", TranscriptChanged, transcripts.change),

@@ -71,6 +71,7 @@ class Shown(NamedTuple):
 
     Attributes:
         message_id: The id of the message that was added to the session.
+        turn_id: The running turn whose question the message answers.
         dropped: How many pending messages of the previous session will not be answered.
         error: The refusal, if the request was refused.
     """
@@ -79,6 +80,7 @@ class Shown(NamedTuple):
     message_id: UUID | None = None
     dropped: int = 0
     error: ApiError | None = None
+    turn_id: UUID | None = None
 
 
 Outcome: TypeAlias = UUID | Shown | ApiError

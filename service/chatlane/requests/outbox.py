@@ -14,13 +14,13 @@ from chatlane.domain.addressing.keys import (
     parse_session_key,
 )
 from chatlane.domain.addressing.sources import class_of
-from chatlane.domain.effects import Effects, MessageRow, without_nulls
+from chatlane.domain.effects import Effects
 from chatlane.domain.ids import derived_id
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.sessions.refusals import conflict, invalid, no_session, not_found
 from chatlane.domain.sessions.session_flags import opened_session
 from chatlane.domain.states import Lane
-from chatlane.domain.turns.lifecycle import shown_details
+from chatlane.domain.turns.lifecycle import add_message
 from chatlane.domain.turns.retries import address_of
 from chatlane.store.addressing import lanes
 from chatlane.store.conversations import sessions
@@ -28,7 +28,6 @@ from chatlane.store.conversations.session_reads import find_view
 from chatlane.store.history import messages
 from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.outbox import OutboxReply
 
 if TYPE_CHECKING:
@@ -114,27 +113,6 @@ async def _send(request: OutboxSend, call: Call) -> tuple[UUID, UUID]:
 def says_nothing(said: Part) -> bool:
     """Return whether a message has neither visible text nor files."""
     return is_blank(said.text or "") and not said.attachments
-
-
-def add_message(speaking: Speaking, said: Part, message_id: UUID, effects: Effects) -> None:
-    """Add a message of the agent to the transcript of a locked session, and publish it.
-
-    The row has the id of the message, so that a reply to it finds the row.
-    """
-    session = speaking.session
-    effects.messages.append(
-        MessageRow(
-            session_id=session.id,
-            seq=session.take_seq(),
-            role=Role.ASSISTANT,
-            content=said.text,
-            created_at=speaking.at,
-            id=message_id,
-            details=without_nulls(shown_details(said)),
-            turn_id=speaking.turn_id,
-        )
-    )
-    speaking.say(said, message_id, effects)
 
 
 def _kind_of(destination: str) -> Destination:

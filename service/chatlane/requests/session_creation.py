@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_json
 
@@ -25,6 +25,7 @@ from chatlane.domain.states import Lane
 from chatlane.domain.turns.retries import address_of
 from chatlane.requests.context import Shown
 from chatlane.requests.session_lookup import session_reply
+from chatlane.store import questions
 from chatlane.store.addressing import identities, lanes
 from chatlane.store.conversations import session_changes, sessions
 from chatlane.store.history import messages
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.catalog import Agent, Catalog
+    from chatlane.domain.states import Session
     from chatlane.requests.context import Call, Case, Outcome
+    from chatlane_schemas.questions import TurnReply
     from chatlane_schemas.session_api.people import Person
     from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
     from chatlane_schemas.session_api.sessions import SessionReply
@@ -144,37 +147,57 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
     agent = case.call.catalog.agents.get(session.agent)
     if agent is None:
         return conflict("its agent is not declared any more")
-    event = await _said(request, case)
-    digest = sha256(b"request\0" + case.call.trigger).digest()
-    arrived = ResolvedMessage(
+    said = {"text": request.text, "attachments": request.attachments}
+    event = await person_event(session, case.call, request, **said)
+    arrived = arrived_event(event, session, agent, case.call)
+    effects = Effects()
+    running = [] if session.active_turn is None else [session.active_turn]
+    asked = await questions.find_open(case.connection, running)
+    placement = Placement({}, {session.id: session}, set(), effects, case.call.slots, asked=asked)
+    turn_id = placement.answers_question(arrived, session)
+    if turn_id is None:
+        placement.deliver(arrived, session)
+    # For a session without a lane, the caller chose the platform name, so it is no metric label.
+    platform = event.platform if event.platform in case.call.catalog.platforms else "api"
+    if turn_id is None:
+        effects.count((CountName.ROUTED, platform))
+    await case.call.unit_of_work.write(effects, sessions_of=[session])
+    message_id = derived_id(case.call.at, arrived.digests[0], "message")
+    return Shown(session.id, message_id, turn_id=turn_id)
+
+
+def arrived_event(
+    event: InboundEvent, session: Session, agent: Agent, call: Call
+) -> ResolvedMessage:
+    """Return what a person said by request, as a message that has arrived in a locked session."""
+    return ResolvedMessage(
         event=event,
         session_key=session.session_key,
         former_keys=(),
-        digests=(digest,),
+        digests=(sha256(b"request\0" + call.trigger).digest(),),
         agent=agent,
-        policy=policy_of(case.call.catalog, session.session_key),
-        stored_at=case.call.at,
-        size_bytes=len(request.model_dump_json(exclude_none=True).encode()),
+        policy=policy_of(call.catalog, session.session_key),
+        stored_at=call.at,
+        size_bytes=len(event.model_dump_json(exclude_none=True).encode()),
         source=source_json(event),
         details=details_json(event),
+        notices=call.catalog.notices_of(session.platform),
     )
-    effects = Effects()
-    placement = Placement({}, {session.id: session}, set(), effects, case.call.slots)
-    placement.deliver(arrived, session)
-    # For a session without a lane, the caller chose the platform name, so it is no metric label.
-    platform = event.platform if event.platform in case.call.catalog.platforms else "api"
-    effects.count((CountName.ROUTED, platform))
-    await case.call.unit_of_work.write(effects, sessions_of=[session])
-    return Shown(session.id, derived_id(case.call.at, digest, "message"))
 
 
-async def _said(request: SessionSubmit, case: Case) -> InboundEvent:
-    stored = await messages.find_last_source(case.connection, case.session.id, _ROWS_LOOKED_AT)
-    address = address_of(case.session) if stored is None else stored
+async def person_event(
+    session: Session,
+    call: Call,
+    request: SessionSubmit | TurnReply,
+    **content: Any,  # noqa: ANN401 - fields of the event
+) -> InboundEvent:
+    """Return what a person says by request, as if it came from the source of the last message."""
+    stored = await messages.find_last_source(call.connection, session.id, _ROWS_LOOKED_AT)
+    address = address_of(session) if stored is None else stored
     person: Person | None = request.acting_for
     return InboundEvent(
         id=request.id,
-        at=case.call.at,
+        at=call.at,
         platform=address.platform,
         account=address.account,
         scope=address.scope,
@@ -182,6 +205,5 @@ async def _said(request: SessionSubmit, case: Case) -> InboundEvent:
         chat=address.chat,
         thread_id=address.thread_id,
         sender=None if person is None else Sender(id=person.id),
-        text=request.text,
-        attachments=request.attachments,
+        **content,
     )

@@ -58,6 +58,7 @@ async def session_reply(connection: Connection, outcome: Outcome) -> SessionRepl
         error=shown.error,
         session=view,
         message_id=shown.message_id,
+        turn_id=shown.turn_id,
         dropped=shown.dropped,
     )
 

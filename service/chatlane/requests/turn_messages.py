@@ -10,18 +10,26 @@ from chatlane.domain.ids import derived_id, time_of
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.sessions.refusals import conflict, invalid
 from chatlane.domain.sessions.session_flags import count_answer
+from chatlane.domain.states import AskedQuestion
+from chatlane.domain.turns.answers import field_part
+from chatlane.domain.turns.forms import defaults_of, problem_of
+from chatlane.domain.turns.lifecycle import add_message
 from chatlane.domain.turns.questions import buttons_of
-from chatlane.requests.outbox import add_message, says_nothing
+from chatlane.domain.turns.turn_events import note_asked
+from chatlane.requests.outbox import says_nothing
 from chatlane.store import deliveries, questions, turns
 from chatlane.store.conversations import sessions
+from chatlane_schemas.content.questions import QuestionKind, QuestionState
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.questions import QuestionReply, QuestionState
+from chatlane_schemas.questions import QuestionReply
 from chatlane_schemas.session_api.outbox import OutboxReply
 from chatlane_schemas.session_api.sessions import ApiError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
+    from chatlane.domain.notices import Notices
     from chatlane.domain.states import Session, Turn
     from chatlane.requests.context import Call
     from chatlane_schemas.questions import OfAttempt, TurnAsk, TurnSay
@@ -42,7 +50,9 @@ async def say(request: TurnSay, call: Call) -> OutboxReply:
         call.connection, session.id, message_id
     )
     if not is_known:
-        await _add(request.message, session, turn, message_id, call)
+        effects = Effects()
+        _say([(request.message, message_id)], session, turn, call, effects)
+        await call.unit_of_work.write(effects, sessions_of=[session])
         await questions.note_spoken(call.connection, turn.id)
     return OutboxReply(
         id=new_envelope_id(), at=datetime.now(UTC), session_id=session.id, message_id=message_id
@@ -51,38 +61,77 @@ async def say(request: TurnSay, call: Call) -> OutboxReply:
 
 async def ask(request: TurnAsk, call: Call) -> QuestionReply:
     """Ask the person of a running turn."""
-    running = await _lock(request, call)
+    problem = _problem_of(request)
+    running = invalid(problem) if problem is not None else await _lock(request, call)
     if isinstance(running, ApiError):
         return QuestionReply(id=new_envelope_id(), at=datetime.now(UTC), error=running)
     session, turn = running
-    if session.id in await questions.find_open(call.connection, [turn.id]):
+    if turn.asked is not None:
         error = conflict("the turn has an open question")
         return QuestionReply(id=new_envelope_id(), at=datetime.now(UTC), error=error)
-    message_id = derived_id(call.at, call.trigger, "said")
     question_id = derived_id(call.at, call.trigger, "question")
-    buttons = buttons_of(question_id, request.options)
-    said = request.message.model_copy(update={"buttons": buttons or None})
+    asking = _messages_of(request, question_id, call.catalog.notices_of(session.platform))
+    message_ids = [
+        derived_id(call.at, call.trigger, "said", number) for number in range(len(asking))
+    ]
+    asked = AskedQuestion(question_id, message_ids[-1])
+    kind = _kind_of(request)
     due_at = call.at + timedelta(milliseconds=request.within_ms)
-    await _add(said, session, turn, message_id, call)
+    effects = Effects()
+    _say(list(zip(asking, message_ids, strict=True)), session, turn, call, effects)
+    note_asked(turn, asked, session, call.at, effects, kind=kind, due_at=due_at)
+    await call.unit_of_work.write(effects, sessions_of=[session])
     question = {
         "id": question_id,
         "attempt": turn.attempt,
         "state": QuestionState.OPEN,
+        "kind": kind,
+        "text": request.message.text,
+        "format": request.message.format,
         "options": [(option.label, option.value or option.label) for option in request.options],
+        "fields": request.fields,
+        "defaults": defaults_of(request.fields),
         "default": request.default,
         "asked_at": call.at,
         "due_at": due_at,
-        "message_id": message_id,
+        "message_id": asked.message_id,
     }
     await questions.note_spoken(call.connection, turn.id, question)
     return QuestionReply(
         id=new_envelope_id(),
         at=datetime.now(UTC),
         question_id=question_id,
-        message_id=message_id,
+        message_id=asked.message_id,
         state=QuestionState.OPEN,
         due_at=due_at,
     )
+
+
+def _messages_of(request: TurnAsk, question_id: UUID, notices: Notices) -> list[Part]:
+    """Return the messages that ask: a form begins with its first field."""
+    if request.fields:
+        return [request.message, field_part(request.fields[0], 0, question_id, notices)]
+    labels = [option.label for option in request.options]
+    buttons = buttons_of(question_id, labels) or None
+    return [request.message.model_copy(update={"buttons": buttons})]
+
+
+def _kind_of(request: TurnAsk) -> QuestionKind:
+    if request.kind is not None:
+        return request.kind
+    if request.fields:
+        return QuestionKind.FORM
+    return QuestionKind.CHOICE if request.options else QuestionKind.TEXT
+
+
+def _problem_of(request: TurnAsk) -> str | None:
+    kind = _kind_of(request)
+    if bool(request.fields) != (kind is QuestionKind.FORM):
+        return "fields: a form has fields, and no other question has any"
+    has_options = kind in {QuestionKind.CHOICE, QuestionKind.PERMISSION}
+    if bool(request.options) != has_options:
+        return "options: a choice and a permission have options, and no other question has any"
+    return problem_of(request.fields)
 
 
 async def _lock(request: TurnSay | TurnAsk, call: Call) -> tuple[Session, Turn] | ApiError:
@@ -107,9 +156,10 @@ def _is_current(request: OfAttempt, turn: Turn) -> bool:
     )
 
 
-async def _add(said: Part, session: Session, turn: Turn, message_id: UUID, call: Call) -> None:
-    effects = Effects()
+def _say(
+    said: Sequence[tuple[Part, UUID]], session: Session, turn: Turn, call: Call, effects: Effects
+) -> None:
     speaking = Speaking(session, turn.agent, turn.source, call.at, turn.id)
-    add_message(speaking, said, message_id, effects)
+    for part, message_id in said:
+        add_message(speaking, part, message_id, effects)
     count_answer(session)
-    await call.unit_of_work.write(effects, sessions_of=[session])

@@ -9,12 +9,14 @@ from uuid import UUID
 from pydantic_core import from_json, to_json
 
 from chatlane.domain.turns.questions import OpenQuestion
+from chatlane.domain.turns.turn_events import TurnPointer
 from chatlane.postgres.pool import columns
-from chatlane.postgres.stored_values import known_value
-from chatlane_schemas.questions import QuestionState
+from chatlane.postgres.stored_values import known_value, read_record, read_source
+from chatlane_schemas.content.questions import FieldValue, FormField, QuestionState
+from chatlane_schemas.questions import OpenQuestionView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping
 
     from chatlane.domain.turns.questions import Answer
     from chatlane.postgres.pool import Connection
@@ -26,7 +28,7 @@ UPDATE turns SET has_spoken = true, question = coalesce($2::jsonb, question) WHE
 
 
 async def note_spoken(
-    connection: Connection, turn_id: UUID, question: dict[str, object] | None = None
+    connection: Connection, turn_id: UUID, question: Mapping[str, object] | None = None
 ) -> None:
     """Note that a locked turn has sent a message, and its question, if it asks one."""
     body = None if question is None else to_json(question).decode()
@@ -35,7 +37,7 @@ async def note_spoken(
 
 FIND_OPEN_SQL: Final[LiteralString] = """
 -- turns: the open questions of running ones
-SELECT id, session_id, agent, question FROM turns
+SELECT id, session_id, agent, attempt, source, question FROM turns
 WHERE id = ANY($1::uuid[]) AND state = 'claimed' AND cancel IS NULL AND question IS NOT NULL
   AND question ->> 'state' = 'open' AND (question ->> 'attempt')::int = attempt
 """
@@ -49,74 +51,141 @@ async def find_open(connection: Connection, turn_ids: Iterable[UUID]) -> dict[UU
     for row in rows:
         question = from_json(row["question"])
         asked_at = question.get("asked_at")
+        source = None if row["source"] is None else read_source(row["source"], "turns")
         found[row["session_id"]] = OpenQuestion(
             id=UUID(question["id"]),
-            turn_id=row["id"],
+            turn=TurnPointer(row["id"], row["attempt"], row["agent"], source),
             session_id=row["session_id"],
-            agent=row["agent"],
-            options=tuple((label, value) for label, value in question["options"]),
+            message_id=UUID(question["message_id"]),
+            options=tuple((label, value) for label, value in question.get("options", ())),
+            fields=_fields(question.get("fields", ())),
+            values=question.get("values", {}),
+            place=question.get("place", 0),
             due_at=datetime.fromisoformat(question["due_at"]),
             asked_at=None if asked_at is None else datetime.fromisoformat(asked_at),
         )
     return found
 
 
-ANSWER_SQL: Final[LiteralString] = """
--- turns: the first answers to open questions
-UPDATE turns SET question = question || jsonb_build_object(
-    'state', 'answered', 'answer', new.value, 'answered_at', new.at)
-FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[])
-    AS new (turn_id, question_id, value, at)
+def _fields(stored: Iterable[Mapping[str, object]]) -> tuple[FormField, ...]:
+    read = (read_record(FormField, field, "turns.question", is_json=True) for field in stored)
+    return tuple(field for field in read if field is not None)
+
+
+CHANGE_SQL: Final[LiteralString] = """
+-- turns: what changes in open questions; the first answer counts
+UPDATE turns SET question = question || new.patch
+FROM unnest($1::uuid[], $2::uuid[], $3::jsonb[]) AS new (turn_id, question_id, patch)
 WHERE turns.id = new.turn_id AND question ->> 'id' = new.question_id::text
   AND question ->> 'state' = 'open' AND state = 'claimed'
 """
 
 
-async def answer(connection: Connection, answers: Sequence[Answer]) -> None:
-    """Write the answers to questions of locked sessions."""
-    if answers:
-        await connection.execute(ANSWER_SQL, *columns(answers, 4))
+async def change(connection: Connection, answers: Iterable[Answer]) -> None:
+    """Write what changes in questions of locked sessions, at most one change for each turn."""
+    changes = list(answers)
+    if changes:
+        await connection.execute(CHANGE_SQL, *columns(changes, 3))
 
 
 EXPIRE_SQL: Final[LiteralString] = """
 -- turns: a question whose time is over gets its default
 UPDATE turns SET question = question || '{"state": "expired"}'
-WHERE id = $1 AND question ->> 'state' = 'open'
+WHERE id = $1 AND question ->> 'id' = $2::uuid::text AND question ->> 'state' = 'open'
   AND (question ->> 'due_at')::timestamptz <= clock_timestamp()
+RETURNING true
 """
+
+
+async def expire(connection: Connection, turn_id: UUID, question_id: UUID) -> bool:
+    """End a question of a locked turn whose time is over; return whether it has ended now."""
+    return bool(await connection.fetchval(EXPIRE_SQL, turn_id, question_id))
+
 
 FIND_SQL: Final[LiteralString] = """
 -- turns: the question of a running attempt
-SELECT question FROM turns
+SELECT question, cancel IS NOT NULL AS is_over,
+       question ->> 'state' = 'open'
+           AND (question ->> 'due_at')::timestamptz <= clock_timestamp() AS is_due
+FROM turns
 WHERE id = $1 AND session_id = $2 AND attempt = $3 AND token = $4 AND state = 'claimed'
+  AND question IS NOT NULL
 """
 
 
 class AskedQuestion(NamedTuple):
-    """The question of a running attempt; `answer` is the default once its time is over."""
+    """The question of a running attempt.
+
+    Attributes:
+        answer: The default once its time is over; as `values` of a form.
+        is_due: Whether its time is over although it is open.
+    """
 
     id: UUID
     message_id: UUID
     state: QuestionState
     answer: str | None
-    due_at: datetime
+    values: dict[str, FieldValue] | None
+    due_at: datetime | None
+    is_due: bool
 
 
 async def find(
     connection: Connection, turn_id: UUID, session_id: UUID, attempt: int, token: str
 ) -> AskedQuestion | None:
-    """Return the question of a running attempt; a question whose time is over has expired."""
-    await connection.execute(EXPIRE_SQL, turn_id)
-    found: str | None = await connection.fetchval(FIND_SQL, turn_id, session_id, attempt, token)
-    if found is None:
+    """Return the question of a running attempt; one of a turn that is to end is over."""
+    row = await connection.fetchrow(FIND_SQL, turn_id, session_id, attempt, token)
+    if row is None:
         return None
-    question = from_json(found)
+    question = from_json(row["question"])
     state = known_value(QuestionState, question["state"], "turns.question") or QuestionState.OVER
+    if row["is_over"]:
+        state = QuestionState.OVER
     is_expired = state is QuestionState.EXPIRED
+    due_at = question.get("due_at")
     return AskedQuestion(
         id=UUID(question["id"]),
         message_id=UUID(question["message_id"]),
         state=state,
         answer=question.get("default") if is_expired else question.get("answer"),
-        due_at=datetime.fromisoformat(question["due_at"]),
+        values=_values_of(question, state),
+        due_at=None if due_at is None else datetime.fromisoformat(due_at),
+        is_due=bool(row["is_due"]),
     )
+
+
+def _values_of(
+    question: Mapping[str, dict[str, FieldValue]], state: QuestionState
+) -> dict[str, FieldValue] | None:
+    if not question.get("fields"):
+        return None
+    if state is QuestionState.EXPIRED:
+        return question.get("defaults", {})
+    return question.get("values", {}) if state is QuestionState.ANSWERED else None
+
+
+FIND_VIEW_SQL: Final[LiteralString] = """
+-- turns: the open question of a session, as callers see it
+SELECT turns.id, turns.agent, turns.attempt, turns.question
+FROM sessions JOIN turns ON turns.id = sessions.active_turn
+WHERE sessions.id = $1 AND turns.state = 'claimed' AND turns.cancel IS NULL
+  AND turns.question ->> 'state' = 'open'
+  AND (turns.question ->> 'attempt')::int = turns.attempt
+  AND (turns.question ->> 'due_at')::timestamptz > clock_timestamp()
+"""
+
+
+async def find_view(connection: Connection, session_id: UUID) -> OpenQuestionView | None:
+    """Return the open question of a session, as callers see it."""
+    row = await connection.fetchrow(FIND_VIEW_SQL, session_id)
+    if row is None:
+        return None
+    question = from_json(row["question"])
+    shown = {
+        **question,
+        "question_id": question["id"],
+        "turn_id": str(row["id"]),
+        "agent": row["agent"],
+        "options": [{"label": label, "value": value} for label, value in question["options"]],
+    }
+    return read_record(OpenQuestionView, shown, "turns.question", is_json=True)

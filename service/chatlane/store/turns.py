@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
 
-from chatlane.domain.states import Turn
+from chatlane.domain.states import AskedQuestion, Turn
+from chatlane.domain.turns.turn_events import TurnPointer
 from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import known_value, read_source
 from chatlane_schemas.turns import CancelReason
@@ -14,7 +16,6 @@ from chatlane_schemas.turns import CancelReason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import timedelta
-    from uuid import UUID
 
     from asyncpg import Record
 
@@ -60,6 +61,10 @@ SELECT id, session_id, agent, state, source, attempt, dispatch,
        greatest(due_at - clock_timestamp(), interval '0') AS due_in,
        claim_id, worker, token, result_id, outcome, error, cancel, rest, interruptions,
        interrupted_at, is_begun, unbegun, is_asked, waits_since, wait_told, draft, has_spoken,
+       -- Of an erased question only the ids are left.
+       CASE WHEN question ->> 'state' IN ('open', 'erased')
+                 AND (question ->> 'attempt')::int = attempt
+            THEN ARRAY[question ->> 'id', question ->> 'message_id'] END AS asked,
        (SELECT trial IS NOT DISTINCT FROM turns.id FROM agent_pauses
         WHERE agent_pauses.agent = turns.agent) AS is_trial
 FROM turns WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
@@ -74,12 +79,17 @@ async def lock(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Turn]:
 
 def _from_row(row: Record) -> Turn:
     values = dict(row.items())
-    source, cancel = values.pop("source"), values.pop("cancel")
+    source, cancel, asked = (values.pop(name) for name in ("source", "cancel", "asked"))
     return Turn(
         **values,
+        asked=_asked(asked),
         source=None if source is None else read_source(source, "turns"),
         cancel=None if cancel is None else _cancel_reason(cancel),
     )
+
+
+def _asked(ids: Sequence[str] | None) -> AskedQuestion | None:
+    return None if ids is None else AskedQuestion(UUID(ids[0]), UUID(ids[1]))
 
 
 def _cancel_reason(stored: str) -> CancelReason:
@@ -168,21 +178,40 @@ async def extend(connection: Connection, rests: Sequence[DebounceRow]) -> timede
 INTERRUPT_SQL: Final[LiteralString] = """
 -- turns: newer messages take the place of those that run, or would run again
 UPDATE turns SET cancel = 'interrupted',
+    question = CASE WHEN found.asked IS NOT NULL THEN question || '{"state": "withdrawn"}'
+                    ELSE question END,
     -- The lease of one that ran has ended: the sweep ends it now.
-    due_at = CASE WHEN state = 'ready' THEN clock_timestamp() ELSE due_at END
-WHERE id IN (
-    SELECT id FROM turns
+    due_at = CASE WHEN turns.state = 'ready' THEN clock_timestamp() ELSE due_at END
+FROM (
+    SELECT id, CASE WHEN question ->> 'state' = 'open'
+                    THEN ARRAY[question ->> 'id', question ->> 'message_id'] END AS asked
+    FROM turns
     WHERE id = ANY($1::uuid[]) AND cancel IS NULL
       AND (state = 'claimed' OR (state = 'ready' AND attempt > 0))
-    ORDER BY id FOR NO KEY UPDATE)
-RETURNING id, agent
+    ORDER BY id FOR NO KEY UPDATE) AS found
+WHERE turns.id = found.id
+RETURNING turns.id, attempt, agent, CASE WHEN asked IS NOT NULL THEN source END AS source, asked
 """
 
 
-async def interrupt(connection: Connection, ids: Iterable[UUID]) -> list[tuple[UUID, str]]:
-    """Cancel turns of locked sessions for newer messages; returns the cancelled ones with their agents."""
+async def interrupt(
+    connection: Connection, ids: Iterable[UUID]
+) -> list[tuple[TurnPointer, AskedQuestion | None]]:
+    """Cancel turns of locked sessions for newer messages; returns them with their questions."""
     rows = await connection.fetch(INTERRUPT_SQL, sorted(ids))
-    return sorted((row[0], row[1]) for row in rows)
+    found = (
+        (
+            TurnPointer(
+                row["id"],
+                row["attempt"],
+                row["agent"],
+                None if row["source"] is None else read_source(row["source"], "turns"),
+            ),
+            _asked(row["asked"]),
+        )
+        for row in rows
+    )
+    return sorted(found, key=lambda pair: pair[0].id)
 
 
 _INSERTED: Final = attrgetter("id", "session_id", "agent", "state", "dispatch", "due_in", "rest")
@@ -210,7 +239,15 @@ _UPDATED: Final = attrgetter(
         field.name
         for field in fields(Turn)
         if field.name
-        not in {"session_id", "source", "interrupted_at", "is_trial", "draft", "has_spoken"}
+        not in {
+            "session_id",
+            "source",
+            "interrupted_at",
+            "is_trial",
+            "draft",
+            "has_spoken",
+            "asked",
+        }
     )
 )
 
@@ -226,7 +263,9 @@ UPDATE turns SET
     waits_since = new.waits_since, wait_told = new.wait_told,
     -- A question belongs to one attempt.
     question = CASE WHEN new.state = 'claimed' AND new.attempt = turns.attempt
-                    THEN turns.question END,
+                    THEN CASE WHEN new.cancel IS NOT NULL AND turns.question ->> 'state' = 'open'
+                              THEN turns.question || '{"state": "withdrawn"}'
+                              ELSE turns.question END END,
     interrupted_at = CASE WHEN new.interruptions > turns.interruptions THEN clock_timestamp()
                           ELSE turns.interrupted_at END,
     claimed_at = CASE WHEN new.attempt > turns.attempt THEN clock_timestamp()

@@ -124,6 +124,7 @@ READS: Final = {
     *("session.count", "session.find", "session.get", "session.list", "session.peek"),
     *("session.rounds", "transcript.load", "transcript.removed", "transcript.revisions"),
     "transcript.search",
+    "turn.question",
 }
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from nats.aio.client import Client
@@ -14,12 +15,23 @@ from chatlane_client import (
     NoReply,
     OutboxApi,
     QuestionAnswer,
+    RefusedRequestError,
+    SessionApi,
     TranscriptApi,
     Turn,
+    edited,
     open_connection,
     pressed,
 )
-from chatlane_schemas import Button
+from chatlane_schemas import (
+    Button,
+    FieldKind,
+    FormField,
+    QuestionEnd,
+    QuestionKind,
+    TurnAnswered,
+    TurnAsked,
+)
 from chatlane_schemas.content.elements import Press
 from chatlane_schemas.topology.streams import StreamName, outbound_durable
 from tests.integration.client.deliveries.test_rich_answers import Platform
@@ -33,6 +45,9 @@ from tests.integration.client.routing import (
     working,
 )
 from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from chatlane_schemas.content.questions import FieldValue
 
 pytestmark = pytest.mark.integration
 
@@ -278,3 +293,127 @@ async def test_a_turn_has_one_open_question(client: Client) -> None:
         await is_refused.wait()
         await adapter.publish(said("1"))
         await platform.until_shown("First?", "y")
+
+
+FORM: Final = (
+    FormField(name="city", label="Which city?"),
+    FormField(name="days", label="How many days?", kind=FieldKind.NUMBER, minimum=1),
+    FormField(name="train", label="By train?", kind=FieldKind.BOOLEAN, required=False),
+)
+
+
+def sessions_of(client: Client) -> SessionApi:
+    return SessionApi(client, principal=PRINCIPAL)
+
+
+@pytest.mark.parametrize("has_buttons", [True, False])
+async def test_a_chat_is_asked_for_a_form_field_by_field(
+    client: Client, *, has_buttons: bool
+) -> None:
+    platform, adapter = Platform(), adapter_of(client)
+    answers: list[QuestionAnswer] = []
+
+    async def answer(turn: Turn) -> str:
+        answers.append(await turn.ask_form("The trip", FORM, within=LONG))
+        return "Booked."
+
+    delivering = adapter.deliver_pieces(platform.send, has_buttons=has_buttons)
+    shown = ["The trip", "Which city?"]
+    async with working(client, answer), running(delivering):
+        trip = said("plan a trip")
+        await adapter.publish(trip)
+        for text, asked in (
+            ("Oslo", "How many days?"),
+            ("none", "Please write a number, such as 3 or 2.5.\n\nHow many days?"),
+            ("4", "By train?" if has_buttons else "By train?\n\n1. Yes\n2. No\n3. Skip"),
+        ):
+            await platform.until_shown(*shown)
+            await adapter.publish(said(text))
+            shown.append(asked)
+        await platform.until_shown(*shown)
+        if has_buttons:
+            button = platform.pieces[-1].buttons[1]
+            card = trip.model_copy(update={"message_id": "505"})
+            press = Press(value=button.value, label=button.label)
+            await adapter.publish(pressed(card, press, event_id="p1"))
+        else:
+            await adapter.publish(said("2"))
+        await platform.until_shown(*shown, "Booked.")
+    values: dict[str, FieldValue] = {"city": "Oslo", "days": 4, "train": False}
+    assert answers == [QuestionAnswer(None, is_default=False, values=values)]
+
+
+async def test_a_front_end_reads_a_question_and_replies(client: Client) -> None:
+    adapter, api = adapter_of(client), sessions_of(client)
+    started: asyncio.Queue[Turn] = asyncio.Queue()
+
+    async def answer(turn: Turn) -> str:
+        if turn.text == "hello":
+            return "hi"
+        started.put_nowait(turn)
+        found = await turn.ask_form("The trip", FORM, within=LONG)
+        return f"{found.values}"
+
+    platform = Platform()
+    async with working(client, answer), running(adapter.deliver_pieces(platform.send)):
+        await adapter.publish(said("hello"))
+        await platform.until_shown("hi")
+        [session] = [one async for one in api.list_all()]
+        async with api.watch(session.id) as updates:
+            await api.submit(session.id, "plan a trip")
+            asked = await anext(it async for it in updates if isinstance(it, TurnAsked))
+            question = await api.question(session.id)
+            assert question is not None
+            assert question.question_id == asked.question_id
+            assert (question.kind, question.fields) == (QuestionKind.FORM, FORM)
+            with pytest.raises(RefusedRequestError, match=r"values\.days: is missing"):
+                await api.reply(session.id, asked.question_id, values={"city": "Oslo"})
+            values: dict[str, FieldValue] = {"city": "Oslo", "days": 2}
+            await api.reply(session.id, asked.question_id, values=values)
+            over = await anext(it async for it in updates if isinstance(it, TurnAnswered))
+            assert (over.question_id, over.outcome) == (asked.question_id, QuestionEnd.ANSWERED)
+            assert over.message_id == asked.message_id
+        assert await api.question(session.id) is None
+        with pytest.raises(ConflictingRequestError):
+            await api.reply(session.id, asked.question_id, values=values)
+        await platform.until_shown("hi", "The trip", "Which city?", f"{values}")
+
+
+async def test_a_submitted_text_answers_a_question_and_waits_for_the_answer(
+    client: Client,
+) -> None:
+    adapter, api, platform = adapter_of(client), sessions_of(client), Platform()
+
+    async def answer(turn: Turn) -> str:
+        if turn.text == "hello":
+            return "hi"
+        return f"In {(await turn.ask('Which city?', within=LONG)).value}."
+
+    async with working(client, answer), running(adapter.deliver_pieces(platform.send)):
+        await adapter.publish(said("hello"))
+        await platform.until_shown("hi")
+        [session] = [one async for one in api.list_all()]
+        asking = asyncio.create_task(api.submit(session.id, "weather?", wait=True))
+        await platform.until_shown("hi", "Which city?")
+        answering = await api.submit(session.id, "Oslo", wait=True)
+        asked = await asking
+    assert (answering.answer, answering.turn_id) == ("In Oslo.", asked.turn_id)
+    # The question is no answer: who asked waits for the end of the turn.
+    assert asked.answer == "Which city?\n\nIn Oslo."
+
+
+async def test_an_edited_message_begins_the_turn_again(client: Client) -> None:
+    platform, adapter = Platform(), adapter_of(client)
+
+    async def answer(turn: Turn) -> str:
+        return f"{turn.text}: {(await turn.ask(f'{turn.text}?', OPTIONS, within=LONG)).value}"
+
+    message = said("delete the backups")
+    async with working(client, answer), running(adapter.deliver_pieces(platform.send)):
+        await adapter.publish(message)
+        await platform.until_shown("delete the backups?")
+        changed = message.model_copy(update={"id": "changed", "text": "delete the logs"})
+        await adapter.publish(edited(changed, version=1))
+        await platform.until_shown("delete the backups?", "delete the logs?")
+        await adapter.publish(said("yes"))
+        await platform.until_shown("delete the backups?", "delete the logs?", "delete the logs: y")

@@ -34,8 +34,14 @@ from chatlane.domain.sessions.session_flags import (
 )
 from chatlane.domain.states import Session, Turn
 from chatlane.domain.turns.claims import go_on
-from chatlane.domain.turns.turn_events import note_ended, note_waiting
+from chatlane.domain.turns.turn_events import (
+    note_ended,
+    note_question_over,
+    note_waiting,
+    withdraw_question,
+)
 from chatlane_schemas.codec import encode
+from chatlane_schemas.content.questions import QuestionEnd
 from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.live_turns import TurnFailure, TurnOutcome, WaitReason
@@ -54,7 +60,8 @@ if TYPE_CHECKING:
     from chatlane.domain.effects import Effects
     from chatlane.domain.log import Trace
     from chatlane.domain.notices import Notices
-    from chatlane.domain.states import Session
+    from chatlane.domain.states import AskedQuestion, Session
+    from chatlane.domain.turns.turn_events import TurnPointer
     from chatlane_schemas.results import ResultMessage, TranscriptRow
     from chatlane_schemas.source import Source
 
@@ -731,6 +738,27 @@ def shown_details(part: Part) -> dict[str, object]:
     }
 
 
+def add_message(speaking: Speaking, said: Part, message_id: UUID, effects: Effects) -> None:
+    """Add a message of the agent to the transcript of a locked session, and publish it.
+
+    The row has the id of the message, so that a reply to it finds the row.
+    """
+    session = speaking.session
+    effects.messages.append(
+        MessageRow(
+            session_id=session.id,
+            seq=session.take_seq(),
+            role=Role.ASSISTANT,
+            content=said.text,
+            created_at=speaking.at,
+            id=message_id,
+            details=without_nulls(shown_details(said)),
+            turn_id=speaking.turn_id,
+        )
+    )
+    speaking.say(said, message_id, effects)
+
+
 def _keep_late(arrived: ArrivedResult, effects: Effects) -> None:
     result = arrived.result
     effects.late.append(
@@ -775,14 +803,23 @@ def stop_turn(
         turn.cancel = reason
         effects.changed_turns.append(turn)
         effects.count((CountName.TURNS_CANCELLED, turn.agent, reason))
+    withdraw_question(turn, session, at, effects)
     effects.controls.append(_cancelling(turn.id, turn.agent, turn.cancel, at))
     return True
 
 
-def interrupting(turn_id: UUID, agent: str, at: datetime, effects: Effects) -> None:
+def interrupting(
+    turn: TurnPointer,
+    asked: AskedQuestion | None,
+    session: Session,
+    at: datetime,
+    effects: Effects,
+) -> None:
     """Send the worker of a turn the control message that a newer message replaces the turn."""
-    effects.count((CountName.TURNS_CANCELLED, agent, CancelReason.INTERRUPTED))
-    effects.controls.append(_cancelling(turn_id, agent, CancelReason.INTERRUPTED, at))
+    effects.count((CountName.TURNS_CANCELLED, turn.agent, CancelReason.INTERRUPTED))
+    if asked is not None:
+        note_question_over(turn, asked, session, at, effects, outcome=QuestionEnd.WITHDRAWN)
+    effects.controls.append(_cancelling(turn.id, turn.agent, CancelReason.INTERRUPTED, at))
 
 
 def _cancelling(turn_id: UUID, agent: str, reason: CancelReason, at: datetime) -> Control:

@@ -5,11 +5,12 @@ The bodies are written without their models, as in `fast_json`: every turn has t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
 from chatlane.domain.effects import Publication
+from chatlane_schemas.content.questions import QuestionEnd
 from chatlane_schemas.envelope import VERSION
 from chatlane_schemas.fields import amount_text
 from chatlane_schemas.topology import subjects
@@ -21,9 +22,29 @@ if TYPE_CHECKING:
 
     from chatlane.domain.effects import Effects
     from chatlane.domain.states import Session, Turn
+    from chatlane_schemas.content.questions import QuestionKind
     from chatlane_schemas.live_turns import TurnFailure, TurnOutcome, WaitReason
     from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.source import Source
+
+
+class TurnPointer(NamedTuple):
+    """What events need to know of a turn."""
+
+    id: UUID
+    attempt: int
+    agent: str
+    source: Source | None
+
+
+class _Asked(Protocol):
+    """A question: its id, and the newest outbound message that asks."""
+
+    @property
+    def id(self) -> UUID: ...
+
+    @property
+    def message_id(self) -> UUID: ...
 
 
 def live_turn_path(session: Session, source: Source) -> subjects.LiveTurnPath:
@@ -62,6 +83,7 @@ def note_waiting(
     fields: dict[str, object] = {"reason": reason}
     if until is not None:
         fields["until"] = until
+    withdraw_question(turn, session, at, effects)
     event = _event("waiting", turn, session, at, fields)
     if event is not None:
         effects.publications.append(event)
@@ -80,6 +102,7 @@ def note_ended(
     outbound_ids: Sequence[UUID] = (),
 ) -> None:
     """Publish that a turn is over; a turn that no worker has claimed ends without an event."""
+    withdraw_question(turn, session, at, effects)
     fields: dict[str, object] = {"outcome": outcome}
     if failure is not None:
         fields |= {"failure": failure, "notice": notice}
@@ -94,12 +117,68 @@ def note_ended(
         effects.publications.append(event)
 
 
+def note_asked(
+    turn: Turn | TurnPointer,
+    question: _Asked,
+    session: Session,
+    at: datetime,
+    effects: Effects,
+    *,
+    kind: QuestionKind,
+    due_at: datetime,
+) -> None:
+    """Publish that a running turn asks something."""
+    fields = {
+        "question_id": question.id,
+        "kind": kind,
+        "due_at": due_at,
+        "message_id": question.message_id,
+    }
+    event = _event("asked", turn, session, at, fields, message_id=f"turn.asked:{question.id}")
+    if event is not None:
+        effects.publications.append(event)
+
+
+def note_question_over(
+    turn: Turn | TurnPointer,
+    question: _Asked,
+    session: Session,
+    at: datetime,
+    effects: Effects,
+    *,
+    outcome: QuestionEnd,
+) -> None:
+    """Publish that a question is not open any more."""
+    fields = {
+        "question_id": question.id,
+        "outcome": outcome,
+        "message_id": question.message_id,
+    }
+    event = _event("answered", turn, session, at, fields, message_id=f"turn.answered:{question.id}")
+    if event is not None:
+        effects.publications.append(event)
+
+
+def withdraw_question(turn: Turn, session: Session, at: datetime, effects: Effects) -> None:
+    """Publish the end of a question whose attempt ends; `turns.update` ends the question itself."""
+    if turn.asked is not None:
+        outcome = QuestionEnd.WITHDRAWN
+        note_question_over(turn, turn.asked, session, at, effects, outcome=outcome)
+        turn.asked = None
+
+
 def _event(
-    verb: str, turn: Turn, session: Session, at: datetime, fields: Mapping[str, object]
+    verb: str,
+    turn: Turn | TurnPointer,
+    session: Session,
+    at: datetime,
+    fields: Mapping[str, object],
+    *,
+    message_id: str | None = None,
 ) -> Publication | None:
     if turn.source is None:
         return None
-    message_id = f"turn.{verb}:{turn.id}:{turn.attempt}"
+    message_id = message_id or f"turn.{verb}:{turn.id}:{turn.attempt}"
     body = {
         "v": VERSION,
         "id": message_id,

@@ -87,7 +87,7 @@ async def adapting(client: Client, platform: Platform) -> AsyncIterator[AdapterC
         running(adapter.deliver(platform.deliver)),
     ):
         # Events of turns for both, and pieces and recaps for the drafts.
-        await eventually(lambda: follows(client) == 8)
+        await eventually(lambda: follows(client) == 4)
         yield adapter
 
 

@@ -1,0 +1,118 @@
+"""Ask questions of running turns, and take their answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic_core import to_json
+
+from chatlane.domain.ids import derived_id
+from chatlane.domain.outbound_builder import Speaking
+from chatlane.domain.turns.forms import Given, Wrong, options_of, question_of
+from chatlane.domain.turns.lifecycle import add_message, answered
+from chatlane.domain.turns.questions import Answer, buttons_of
+from chatlane.domain.turns.turn_events import note_question_over
+from chatlane_schemas.content.questions import QuestionEnd, QuestionState
+from chatlane_schemas.results import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from chatlane.domain.effects import Effects
+    from chatlane.domain.notices import Notices
+    from chatlane.domain.states import Session
+    from chatlane.domain.turns.questions import OpenQuestion
+    from chatlane_schemas.content.questions import FormField
+
+
+class Moment(NamedTuple):
+    """Where and when something happens to a question.
+
+    Attributes:
+        session: The locked session of its turn.
+        trigger: Seed of derived ids.
+        notices: The texts in the language of the chat.
+    """
+
+    session: Session
+    at: datetime
+    trigger: bytes
+    notices: Notices
+
+
+def field_part(
+    field: FormField, place: int, question_id: UUID, notices: Notices, reason: str | None = None
+) -> Part:
+    """Return the message that asks a chat for a field of a form."""
+    text = question_of(field, notices)
+    labels = [label for label, _ in options_of(field, notices)]
+    buttons = buttons_of(question_id, labels, place) or None
+    return Part(text=text if reason is None else f"{reason}\n\n{text}", buttons=buttons)
+
+
+def take(
+    question: OpenQuestion, reading: Given | Wrong, moment: Moment, effects: Effects
+) -> OpenQuestion | None:
+    """Take what a chat said to a question, and return the question if it is still open."""
+    if not question.fields:
+        value = reading.value if isinstance(reading, Given) else None
+        settle(question, {"answer": value}, moment, effects)
+        return None
+    if isinstance(reading, Wrong):
+        return _ask_field(question, moment, effects, reading.reason)
+    values = dict(question.values)
+    if reading.value is not None:
+        values[question.fields[question.place].name] = reading.value
+    if question.place + 1 == len(question.fields):
+        settle(question, {"values": values}, moment, effects)
+        return None
+    following = replace(question, values=values, place=question.place + 1)
+    return _ask_field(following, moment, effects)
+
+
+def settle(
+    question: OpenQuestion,
+    answer: Mapping[str, object],
+    moment: Moment,
+    effects: Effects,
+) -> None:
+    """Give a question its answer, and tell the worker and the readers of the turn."""
+    patch = {"state": QuestionState.ANSWERED, "answered_at": moment.at, **answer}
+    _change(question, patch, effects)
+    _tell_over(question, moment.session, moment.at, QuestionEnd.ANSWERED, effects)
+
+
+def withdraw(question: OpenQuestion, session: Session, at: datetime, effects: Effects) -> None:
+    """End a question whose attempt has to begin again, because its messages were changed."""
+    _change(question, {"state": QuestionState.WITHDRAWN}, effects)
+    _tell_over(question, session, at, QuestionEnd.WITHDRAWN, effects)
+
+
+def _ask_field(
+    question: OpenQuestion, moment: Moment, effects: Effects, reason: str | None = None
+) -> OpenQuestion:
+    field = question.fields[question.place]
+    part = field_part(field, question.place, question.id, moment.notices, reason)
+    message_id = derived_id(moment.at, moment.trigger, "form field")
+    turn = question.turn
+    speaking = Speaking(moment.session, turn.agent, turn.source, moment.at, turn.id)
+    add_message(speaking, part, message_id, effects)
+    patch = {"place": question.place, "values": question.values, "message_id": message_id}
+    _change(question, patch, effects)
+    return replace(question, message_id=message_id)
+
+
+def _change(question: OpenQuestion, patch: Mapping[str, object], effects: Effects) -> None:
+    changed = Answer(question.turn.id, question.id, to_json(patch).decode())
+    # A later change of the batch has all that an earlier one had.
+    effects.answers[question.turn.id] = changed
+
+
+def _tell_over(
+    question: OpenQuestion, session: Session, at: datetime, end: QuestionEnd, effects: Effects
+) -> None:
+    effects.controls.append(answered(question.turn.id, question.turn.agent, at))
+    note_question_over(question.turn, question, session, at, effects, outcome=end)
