@@ -56,6 +56,8 @@ _BOT_ENDING: Final = "bot"
 _WORD: Final = re.compile(r"\S+")
 # The wide form of each visible character of ASCII.
 _WIDE: Final = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
+# Compatibility forms that are the same letter in another width or font.
+_SAME_LETTER: Final = ("<wide>", "<font>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,13 @@ def _find_call(
     return _CALL.match(text, begin + len(prefix))
 
 
+def _plain_letter(character: str) -> str:
+    """Return a character without its width and font; others, as the long s, stay what they are."""
+    if unicodedata.decomposition(character).startswith(_SAME_LETTER):
+        return unicodedata.normalize("NFKC", character)
+    return character
+
+
 def _as_seen(text: str, prefix: str) -> str:
     """Return a text with the first line as people see it, if that may be a command.
 
@@ -165,7 +174,7 @@ def _as_seen(text: str, prefix: str) -> str:
         return text
     seen = visible(line)
     for word in _WORD.finditer(seen):
-        narrow = unicodedata.normalize("NFKC", word[0])
+        narrow = "".join(map(_plain_letter, word[0]))
         if narrow.startswith(prefix):
             seen = seen[: word.start()] + narrow + seen[word.end() :]
             break
