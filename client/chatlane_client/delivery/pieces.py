@@ -11,7 +11,8 @@ from chatlane_schemas.content.visible_text import is_blank
 
 Unit: TypeAlias = Literal["utf16", "code_points", "bytes"]
 
-_FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*$", re.MULTILINE)
+# A list item indents its code block. A line such as "```ls```" is a span of code and no fence.
+_FENCE: Final = re.compile(r"^([ \t]*)(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
 # Links, code, bold, strikethrough and addresses lose their meaning where they are cut.
 _WHOLE: Final = re.compile(
     r"!?\[[^\[\]\n]*\]\([^()\s]*\)|`[^`\n]+`|\*\*[^*\n]+\*\*|__[^_\n]+__|~~[^~\n]+~~|https?://\S+"
@@ -21,6 +22,9 @@ _SELECTORS: Final = range(0xFE00, 0xFE10)
 _SKIN_TONES: Final = range(0x1F3FB, 0x1F400)
 _FLAG_LETTERS: Final = range(0x1F1E6, 0x1F200)
 _TAGS: Final = range(0xE0020, 0xE0080)
+# Characters that are no marks and still belong to the one before: vowels and final consonants of
+# decomposed Korean, a vowel each of Thai and Lao, voiced marks of narrow kana, the non-joiner.
+_FOLLOWERS: Final = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb\u0e33\u0eb3\uff9e\uff9f\u200c]")
 # A cut at a better place may leave this share of a piece unused.
 _SPARE: Final = 0.5
 
@@ -156,7 +160,9 @@ def split_text(text: str, limit: TextLimit) -> Iterator[str]:
 def _cut(opening: str, rest: str, limit: TextLimit) -> tuple[str, str, str]:
     """Return a piece, what remains, and the line that opens the code block of the next piece."""
     # Room for the end of a code block, in case the cut is inside of one.
-    room = TextLimit(limit.size - limit.measure(opening) - len("\n```````"), limit.unit)
+    marks = (_end_of(found) for found in _FENCE.finditer(opening + rest[: limit.size]))
+    end = max(map(limit.measure, marks), default=0)
+    room = TextLimit(limit.size - limit.measure(opening) - end - len("\n"), limit.unit)
     fitting = room.fitting(rest)
     if fitting < 1:
         # A piece cannot hold the fence and any of its text: the fence is given up.
@@ -164,12 +170,12 @@ def _cut(opening: str, rest: str, limit: TextLimit) -> tuple[str, str, str]:
     place = _place_to_cut(rest, fitting)
     head, tail = rest[:place], rest[place:]
     fence = _open_fence(opening + head)
-    if fence is None:
-        return opening + head.rstrip(), tail.lstrip("\n") if head.endswith("\n") else tail, ""
-    line, mark = fence
-    if head.endswith("\n"):
-        return f"{opening}{head}{mark}", tail, f"{line}\n"
-    return f"{opening}{head}\n{mark}", tail, f"{line}\n"
+    if fence is not None:
+        line, mark = fence
+        piece = f"{opening}{head}{mark}" if head.endswith("\n") else f"{opening}{head}\n{mark}"
+        if limit.measure(piece) <= limit.size:
+            return piece, tail, f"{line}\n"
+    return opening + head.rstrip(), tail.lstrip("\n") if head.endswith("\n") else tail, ""
 
 
 def _place_to_cut(text: str, fitting: int) -> int:
@@ -199,7 +205,7 @@ def _belongs_together(text: str, place: int) -> bool:
     code = ord(behind)
     if _JOINER in (before, behind) or code in _SELECTORS or code in _SKIN_TONES or code in _TAGS:
         return True
-    if unicodedata.combining(behind) or unicodedata.category(behind) in {"Mn", "Me", "Mc"}:
+    if unicodedata.category(behind) in {"Mn", "Me", "Mc"} or _FOLLOWERS.match(behind):
         return True
     if before == "\r" and behind == "\n":
         return True
@@ -212,12 +218,16 @@ def _belongs_together(text: str, place: int) -> bool:
 
 
 def _open_fence(text: str) -> tuple[str, str] | None:
-    """Return the opening line and the mark of a code block that a text does not end."""
-    opened: tuple[str, str] | None = None
+    """Return the opening line of a code block that a text does not end, and the line to end it."""
+    opened: re.Match[str] | None = None
     for found in _FENCE.finditer(text):
-        line, mark = found[0], found[1]
         if opened is None:
-            opened = line, mark
-        elif mark.startswith(opened[1]) and line.strip() == mark:
+            opened = found
+        elif found[2].startswith(opened[2]) and found[0].strip() == found[2]:
             opened = None
-    return opened
+    return None if opened is None else (opened[0], _end_of(opened))
+
+
+def _end_of(fence: re.Match[str]) -> str:
+    """Return the line that ends a code block, indented as the line that opens it."""
+    return fence[1] + fence[2]

@@ -54,7 +54,18 @@ def test_c84_pieces_fit_and_lose_nothing(text: str, unit: Unit) -> None:
     assert len(pieces) <= 2 + 2 * limit.measure(text) // limit.size
 
 
-@pytest.mark.parametrize("whole", [FAMILY, FLAG, THUMB, "e\u0301", "1\ufe0f\u20e3"])
+@pytest.mark.parametrize(
+    "whole",
+    [
+        *(FAMILY, FLAG, THUMB, "e\u0301", "1\ufe0f\u20e3"),
+        pytest.param("\u1112\u1161\u11ab", id="decomposed Korean"),
+        pytest.param("\u0e19\u0e49\u0e33", id="Thai"),
+        pytest.param("\uff76\uff9e", id="narrow kana"),
+        pytest.param("\u0915\u093f", id="Hindi"),
+        pytest.param("\U0001f3f4\U000e0067\U000e0062\U000e007f", id="flag of tags"),
+        pytest.param("\U0001f3f3\ufe0f\u200d\U0001f308", id="rainbow flag"),
+    ],
+)
 def test_c84_what_is_seen_as_one_character_stays_whole(whole: str) -> None:
     limit = TextLimit(50, "utf16")
     pieces = list(split_text(whole * 60, limit))
@@ -62,7 +73,7 @@ def test_c84_what_is_seen_as_one_character_stays_whole(whole: str) -> None:
     assert all(piece.replace(whole, "") == "" for piece in pieces)
 
 
-@pytest.mark.parametrize("mark", ["```", "~~~", "`````"])
+@pytest.mark.parametrize("mark", ["```", "~~~", "`````", "````", "`" * 30, "    ```", "\t~~~~"])
 def test_c84_a_code_block_is_closed_and_opened_again(mark: str) -> None:
     code = "\n".join(f"    print({number})" for number in range(400))
     text = f"Before.\n\n{mark}python\n{code}\n{mark}\n\nAfter."
@@ -74,6 +85,47 @@ def test_c84_a_code_block_is_closed_and_opened_again(mark: str) -> None:
     told = [line for piece in pieces for line in piece.split("\n") if line.startswith("    print")]
     assert told == code.split("\n")
     assert all(piece.startswith(f"{mark}python\n") for piece in pieces[1:-1])
+
+
+@pytest.mark.parametrize("line", ["```ls -la```", "```` a ``` b ````", "  ```x``` and ```y```"])
+def test_c84_a_span_of_code_at_the_start_of_a_line_opens_no_block(line: str) -> None:
+    text = f"{line}\n" + "word " * 400
+    pieces = list(split_text(text, TextLimit(500)))
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+
+
+def test_c84_a_shorter_fence_inside_a_block_does_not_end_it() -> None:
+    inside = "```\nprint(1)\n```\n" * 100
+    pieces = list(split_text(f"````md\n{inside}````\nAfter.", TextLimit(300)))
+    assert all(piece.startswith("````md\n") for piece in pieces[:-1])
+    assert all(piece.count("````") == 2 for piece in pieces[:-1])
+    code = "".join(piece.replace("````md\n", "").replace("````", "") for piece in pieces)
+    assert code.count("print(1)") == 100
+
+
+def test_c84_nested_lists_keep_their_indentation() -> None:
+    text = "".join(f"- a{n}\n  - b{n}\n    1. c{n}\n" for n in range(100))
+    pieces = list(split_text(text, TextLimit(200)))
+    lines = [line for piece in pieces for line in piece.rstrip("\n").split("\n")]
+    assert lines == text.strip().split("\n")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 9, 12])
+@pytest.mark.parametrize(
+    "text", ["```\nab\n```", "`" * 40, f"a{FAMILY}b", "[a](http://b/c)", "```" + "x" * 50 + "\ny\n"]
+)
+def test_c84_a_limit_smaller_than_what_is_whole_ends(text: str, size: int, unit: Unit) -> None:
+    limit = TextLimit(size, unit)
+    pieces = list(split_text(text, limit))
+    longest = max(map(limit.measure, text))
+    assert all(limit.measure(piece) <= max(size, longest) for piece in pieces)
+
+    def seen(said: str) -> str:
+        # A joiner that is a piece by itself says nothing, and fences are repeated.
+        return "".join(said.replace("`", "").replace("\u200d", "").split())
+
+    assert seen("".join(pieces)) == seen(text)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +151,7 @@ def test_c84_a_word_longer_than_a_piece_is_cut() -> None:
 
 @given(
     st.text(alphabet=st.sampled_from("ab \n`~*[]()\U0001f600\u0301\u200d"), max_size=400),
-    st.integers(min_value=20, max_value=80),
+    st.integers(min_value=4, max_value=80),
     st.sampled_from(UNITS),
 )
 def test_c84_any_text_fits_and_keeps_its_words(text: str, size: int, unit: Unit) -> None:
