@@ -896,3 +896,65 @@ async def test_c71_a_result_under_another_id_of_its_call_is_read(api: Api) -> No
     assert await api.contents(1) == [None, "one", "two", "quick!"]
     stored = (await api.load(1, as_stored=True)).rows
     assert [row.content for row in stored] == [None, "quick!", "one", "two"]
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 100])
+async def test_c71_calls_in_rows_of_their_own_keep_their_results(api: Api, limit: int) -> None:
+    """As a model reports them: first both calls, then both results."""
+    await api.add_session(1)
+    await api.add_rows(
+        1,
+        [
+            (Role.USER, "u", None),
+            (Role.ASSISTANT, None, {"tool_calls": [{"id": "a"}]}),
+            (Role.ASSISTANT, None, {"tool_calls": [{"id": "b"}]}),
+            (Role.TOOL, "one", {"tool_call_id": "a"}),
+            (Role.TOOL, "two", {"tool_call_id": "b"}),
+            (Role.USER, "v", None),
+        ],
+    )
+    rows: list[TranscriptEntry] = []
+    before: dict[str, int] = {}
+    while True:
+        reply = await api.load(1, limit=limit, **before)
+        rows = [*reply.rows, *rows]
+        if reply.next_before_seq is None:
+            break
+        before = {"before_seq": reply.next_before_seq}
+    assert [row.content for row in rows] == ["u", None, "one", None, "two", "v"]
+    assert not any(row.is_placeholder for row in rows)
+
+
+NESTED: Any = 1
+for _ in range(30):
+    NESTED = {"a": [NESTED]}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([(Role.USER, f"{n}" + "x" * 119_000, None) for n in range(9)], id="limit"),
+        pytest.param([(Role.USER, f"{n}" + "\U00020000" * 29_000, None) for n in range(9)], id="4"),
+        pytest.param(
+            [
+                (Role.ASSISTANT, f"{n}", {"tool_calls": [{"id": "c", "arguments": [NESTED] * 900}]})
+                for n in range(9)
+            ],
+            id="nested",
+        ),
+        pytest.param(
+            [(Role.USER, f"{n}" + "\x7f\u2028" * 40_000, None) for n in range(9)], id="sep"
+        ),
+        pytest.param([(Role.USER, f"{n}" + '"\\' * 90_000, None) for n in range(9)], id="escaped"),
+    ],
+)
+async def test_c72_rows_near_the_limit_are_read_page_by_page(
+    api: Api, rows: list[tuple[str, str | None, dict[str, Any] | None]]
+) -> None:
+    await api.add_session(1)
+    await api.add_rows(1, rows)
+    shown = [row for row in await read_all(api, 1) if row.role is not Role.TOOL]
+    assert [row.seq for row in shown] == list(range(1, 10))
+    assert [(row.content or "")[0] for row in shown] == [str(n) for n in range(9)]
+    for row, (_, content, _) in zip(shown, rows, strict=True):
+        assert row.content == content or row.content_bytes == len((content or "").encode())

@@ -75,21 +75,28 @@ def clean_start(rows: Sequence[TranscriptEntry]) -> int:
             break
         if row.role is Role.TOOL:
             first = place + 1
-    return first
+    if first or not rows or not _calls(rows[0]):
+        return first
+    # The page may begin between calls that the model made together. A result without a call then
+    # belongs to one of those before, and all these calls and results to the page before.
+    group = next(_groups(rows))
+    if sum(len(_matched(part).rows) for part in _parts(group)) == len(group):
+        return 0
+    return max(place for place, row in enumerate(group, 1) if row.role is Role.TOOL)
 
 
 def repaired(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
     """Return the rows with a result for every call, and without results that have no call.
 
-    The results of a call are the tool rows before the next row that asks for calls. A call
-    without a result gets a placeholder after its row. It tells the model that the call was
-    interrupted and may have had effects.
+    The results of calls are the tool rows before the next row that asks for calls; rows directly
+    behind each other ask together. A call without a result gets a placeholder after its row. It
+    tells the model that the call was interrupted and may have had effects.
 
     Args:
         rows: Oldest first.
     """
-    groups = _groups(rows)
-    return tuple(row for group in groups for row in _with_placeholders(*_matched(group)))
+    parts = (part for group in _groups(rows) for part in _parts(group))
+    return tuple(row for part in parts for row in _with_placeholders(*_matched(part)))
 
 
 def without_open_calls(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry, ...]:
@@ -101,12 +108,12 @@ def without_open_calls(rows: Sequence[TranscriptEntry]) -> tuple[TranscriptEntry
     Args:
         rows: Oldest first.
     """
-    groups = _groups(rows)
-    return tuple(row for group in groups for row in _without_calls(*_matched(group)))
+    parts = (part for group in _groups(rows) for part in _parts(group))
+    return tuple(row for part in parts for row in _without_calls(*_matched(part)))
 
 
 def _groups(rows: Sequence[TranscriptEntry]) -> Iterator[Sequence[TranscriptEntry]]:
-    """Yield the rows in groups; only the first row of a group can contain calls."""
+    """Yield the rows in groups; only the first rows of a group can contain calls."""
     start = 0
     for end in [*_starts_of_calls(rows), len(rows)]:
         if end > start:
@@ -115,7 +122,40 @@ def _groups(rows: Sequence[TranscriptEntry]) -> Iterator[Sequence[TranscriptEntr
 
 
 def _starts_of_calls(rows: Sequence[TranscriptEntry]) -> list[int]:
-    return [place for place, row in enumerate(rows) if _calls(row)]
+    return [
+        place
+        for place, row in enumerate(rows)
+        if _calls(row) and not (place and _calls(rows[place - 1]))
+    ]
+
+
+def _parts(group: Sequence[TranscriptEntry]) -> list[list[TranscriptEntry]]:
+    """Return the rows of a group by the row with the calls to which they belong.
+
+    A model may make several calls at once, each a row of its own, and their results follow all of
+    them. A result is of the last row with such a call that has no result yet.
+    """
+    calling = [row for row in group if _calls(row)]
+    if not calling[1:]:
+        return [list(group)]
+    parts = [[row] for row in calling]
+    open_calls = [_named_calls(row) for row in calling]
+    for row in group[len(calling) :]:
+        place = len(parts) - 1
+        if row.role is Role.TOOL:
+            found = ((number, _call_of(row, calls)) for number, calls in enumerate(open_calls))
+            named = [(number, call) for number, call in found if call is not None]
+            if named:
+                place, call = named[-1]
+                open_calls[place].remove(call)
+        parts[place].append(row)
+    return parts
+
+
+def _call_of(result: TranscriptEntry, calls: Sequence[_Call]) -> _Call | None:
+    """Return the first of some calls that a result names; the empty id is none."""
+    named = result.tool_call_id or None
+    return next((call for call in calls if named in call.names), None)
 
 
 class _Call(NamedTuple):
@@ -154,7 +194,7 @@ def _matched(group: Sequence[TranscriptEntry]) -> _Matched:
         if row.role is not Role.TOOL:
             others.append(row)
             continue
-        answered = next((call for call in open_calls if row.tool_call_id in call.names), None)
+        answered = _call_of(row, open_calls)
         if answered is not None:
             open_calls.remove(answered)
             is_same = row.tool_call_id == answered.id

@@ -126,6 +126,12 @@ def test_results_after_a_word_in_between_still_answer_the_call() -> None:
         ({"id": None, "call_id": "x"}, "x", "x"),
         ({"id": "", "call_id": "x"}, "x", "x"),
         ({}, None, "call-1-0"),
+        ({"id": ""}, "", "call-1-0"),
+        ({"id": True}, None, "call-1-0"),
+        ({"id": {"a": 1}, "call_id": "x"}, "x", "x"),
+        ({"id": ["a"]}, "", "call-1-0"),
+        ({"id": 1.5, "call_id": ""}, None, "call-1-0"),
+        ({"id": "\U0001f355", "call_id": "x"}, "\U0001f355", "\U0001f355"),
     ],
 )
 def test_c71_a_result_may_name_any_id_of_its_call(
@@ -146,6 +152,56 @@ def test_c71_each_of_several_calls_with_two_ids_gets_its_result() -> None:
     assert [one.tool_call_id for one in shown] == [None, "fc_1", "fc_2", "fc_0", None]
     assert [one.is_placeholder for one in shown] == [False, True, False, False, False]
     assert seqs(without_open_calls(rows)) == [1, 2, 4, 3]
+
+
+@pytest.mark.parametrize(
+    ("results", "order"),
+    [
+        ("ab", "AaBb"),
+        ("ba", "AaBb"),
+        ("ab?", "AaBb?"),
+        ("?a?b", "AaBb??"),
+        ("aab", "AaBb"),
+        ("bb?a", "AaBb?"),
+    ],
+)
+def test_c71_calls_in_rows_of_their_own_get_their_results(results: str, order: str) -> None:
+    """Results in any order, twice, and with a person's row in between."""
+    rows = [row(1, Role.ASSISTANT, None, "a"), row(2, Role.ASSISTANT, None, "b")]
+    for seq, name in enumerate(results, 3):
+        rows.append(row(seq, Role.USER, "quick!") if name == "?" else result(seq, name))
+    shown = repaired(rows)
+    names = {Role.USER: "?", Role.ASSISTANT: ""}
+    told = [
+        one.tool_call_id or names[one.role] or str((one.tool_calls or [{}])[0]["id"]).upper()
+        for one in shown
+    ]
+    assert "".join(told) == order
+    assert not any(one.is_placeholder for one in shown)
+    assert repaired(shown) == shown
+
+
+def test_c71_an_id_that_is_used_again_means_the_latest_call() -> None:
+    rows = [row(1, Role.ASSISTANT, None, "a"), row(2, Role.USER, "again")]
+    rows += [row(3, Role.ASSISTANT, None, "a"), result(4, "a"), result(5, "b")]
+    shown = repaired(rows)
+    assert seqs(shown) == [1, 1, 2, 3, 4]
+    assert [one.is_placeholder for one in shown] == [False, True, False, False, False]
+
+
+def test_c71_a_result_before_its_call_is_left_out() -> None:
+    rows = [result(1, "a"), row(2, Role.ASSISTANT, None, "a"), row(3, Role.USER, "so?")]
+    assert [(one.seq, one.is_placeholder) for one in repaired(rows)] == [
+        (2, False),
+        (2, True),
+        (3, False),
+    ]
+
+
+def test_c71_a_page_does_not_begin_between_calls_with_common_results() -> None:
+    together = [row(1, Role.ASSISTANT, None, "a"), row(2, Role.ASSISTANT, None, "b")]
+    together += [result(3, "a"), result(4, "b"), row(5, Role.USER, "u")]
+    assert [clean_start(together[begin:]) for begin in range(5)] == [0, 3, 2, 1, 0]
 
 
 def test_a_page_does_not_begin_between_call_and_result() -> None:
