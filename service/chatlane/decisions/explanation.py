@@ -12,7 +12,7 @@ from chatlane.domain.commands import replies
 from chatlane.domain.commands.command_handlers import may_use
 from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.dead_letters import RejectedMessage
-from chatlane.domain.lanes import is_anothers, not_before
+from chatlane.domain.lanes import is_anothers, not_before, says_nothing
 from chatlane.domain.log import LogMessage
 from chatlane.domain.notices import ENGLISH
 from chatlane.domain.policy import next_reset, reset_reason
@@ -96,8 +96,9 @@ def _outcome(arrived: ResolvedMessage) -> str:
         return "kept: our own message, or of a bot that may not speak here or asks nothing"
     if arrived.targets:
         return f"kept: the {arrived.event.kind} changes the message it is about, if that is there"
-    if arrived.event.observed or not arrived.starts_turn or arrived.event.is_empty:
-        return _not_answered(arrived.event)
+    is_ours = arrived.staff_pause is not None
+    if is_ours or not arrived.starts_turn or says_nothing(arrived.event):
+        return _not_answered(arrived.event, is_ours=is_ours)
     if arrived.command is None:
         return "routed"
     if arrived.command.name is None:
@@ -105,8 +106,10 @@ def _outcome(arrived: ResolvedMessage) -> str:
     return "command"
 
 
-def _not_answered(event: InboundEvent) -> str:
+def _not_answered(event: InboundEvent, *, is_ours: bool) -> str:
     """Return the outcome of an event that starts no turn, although it is of a person."""
+    if is_ours:
+        return "kept: one of our people wrote it, and it starts nothing"
     if event.observed:
         return "kept: context for later turns"
     if event.kind is Kind.MESSAGE:

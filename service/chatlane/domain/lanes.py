@@ -186,6 +186,13 @@ class ResolvedMessage(NamedTuple):
         return starts_turn(self.event, self.agent)
 
     @property
+    def is_routed(self) -> bool:
+        """Return whether it starts a turn or, if our people wrote it, is recorded as ours."""
+        if self.staff_pause is not None:
+            return self.event.kind in _STARTS_TURN
+        return self.starts_turn
+
+    @property
     def unheard_digests(self) -> tuple[bytes, ...]:
         """Return the digests that mark it if it is an ignored message of a bot."""
         return () if self.pair is None else unheard_digests(self.digests)
@@ -290,9 +297,9 @@ class Placement:
             if changed is None:
                 return
             arrived = changed
-        if not arrived.starts_turn or arrived.is_ignored:
+        if arrived.is_ignored or not arrived.is_routed:
             self._keep_or_observe(arrived)
-        elif arrived.event.is_empty:
+        elif says_nothing(arrived.event):
             self.mark_seen(arrived)
             self.effects.count((CountName.KEPT, "empty"))
         elif arrived.pair is None or self._is_heard(arrived, arrived.pair):
@@ -415,15 +422,14 @@ class Placement:
             id=derived_id(arrived.stored_at, arrived.digests[0], "message"),
             role=Role.ASSISTANT,
             content=arrived.event.text,
-            details=arrived.details,
+            details=self._refer(arrived)[0],
             author=_author(arrived.event),
             platform_message_id=arrived.event.message_id,
             source=arrived.source,
             created_at=arrived.stored_at,
         )
         self.effects.messages.append(row)
-        if self.originals is not None:
-            self.originals.placed(arrived.digests, row)
+        self._placed(arrived, row)
         self.mark_seen(arrived, session.id, row.seq)
         self.effects.count((CountName.KEPT, "staff"))
         if not pause:
@@ -439,14 +445,16 @@ class Placement:
     def _keep_or_observe(self, arrived: ResolvedMessage) -> None:
         if arrived.thread_of:
             self._open_thread(arrived)
-        if arrived.event.observed and not arrived.is_ignored:
+        # A row would show a reaction of our people as one of the person.
+        is_of_staff = arrived.staff_pause is not None and arrived.event.kind is Kind.REACTION
+        if arrived.event.observed and not (arrived.is_ignored or is_of_staff):
             self._observe(arrived)
         else:
             self._keep(arrived)
 
     def _observe(self, arrived: ResolvedMessage) -> None:
         """Add a message that is not answered to the transcript, as context for later turns."""
-        session = None if _is_unseen(arrived.event) else self._session_to_observe(arrived)
+        session = None if says_nothing(arrived.event) else self._session_to_observe(arrived)
         if session is None:
             self._keep(arrived)
             return
@@ -823,11 +831,11 @@ def not_before(now: datetime, last: datetime | None) -> datetime:
     return now if last is None or now > last else last
 
 
-def _is_unseen(event: InboundEvent) -> bool:
-    """Return whether an observed event has nothing to show."""
+def says_nothing(event: InboundEvent) -> bool:
+    """Return whether an event has nothing to show; a platform may take back reactions unnamed."""
     if event.kind is Kind.REACTION:
         return is_blank(event.text or "") and not event.removed
-    return event.kind is Kind.MESSAGE and event.is_empty
+    return event.kind is not Kind.SERVICE and event.is_empty
 
 
 def _author(event: InboundEvent) -> str | None:

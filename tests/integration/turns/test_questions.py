@@ -13,6 +13,7 @@ from chatlane.domain.catalog import Agent, BusyMode
 from chatlane.privacy import erase_sql
 from chatlane.requests.change_service import ChangeService
 from chatlane.store.conversations.session_reads import SessionReads
+from chatlane.turns.message_expiry import MessageExpiry
 from chatlane_schemas.content.buttons import Button
 from chatlane_schemas.content.questions import FieldKind, FormField, QuestionState
 from chatlane_schemas.envelope import Envelope, new_envelope_id
@@ -391,3 +392,31 @@ async def test_an_erasure_leaves_the_end_of_a_question_to_the_turn(desk: Desk) -
     assert await desk.open_question(session_of(claimed)) is None
     await desk.kernel.answer(claimed, "so far")
     assert await desk.ends() == ["withdrawn"]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_c77_what_comes_with_a_press_ends_although_it_answers_a_question(
+    desk: Desk,
+    answers: bool,  # noqa: FBT001
+) -> None:
+    claimed = await desk.claimed()
+    asked = await desk.ask(claimed)
+    over = "2026-05-11T10:00:00Z"
+    press = {"value": "y" if answers else "later", "label": "Yes" if answers else "Later"}
+    await desk.say(
+        kind="action",
+        event_id="q1",
+        mid="1",
+        press=press,
+        expires_at=over,
+        return_address={"value": "token-1", "expires_at": over},
+    )
+    found = await desk.state(claimed, asked)
+    assert (found.state is QuestionState.ANSWERED) is answers
+    rows = "(SELECT content, details FROM messages UNION ALL SELECT content, details FROM waiting)"
+    count = f"SELECT count(*) FROM {rows} AS said WHERE said::text LIKE $1"  # noqa: S608
+    assert await desk.kernel.value(count, f"%{press['label']}%") > 0
+    assert await MessageExpiry(desk.kernel.store, desk.kernel.writer).sweep() > 0
+    assert await desk.kernel.value(count, "%token-1%") == 0
+    if answers:
+        assert "Yes" not in await desk.kernel.said(session_of(claimed))

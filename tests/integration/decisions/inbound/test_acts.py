@@ -226,6 +226,64 @@ async def test_c77_a_stream_worker_gets_a_press_as_a_message(kernel_with: Kernel
     assert out["reply_to"] == "555"
 
 
+@pytest.mark.parametrize(
+    ("pressed", "text"),
+    [
+        ({"value": ""}, '[pressed a button with the value ""; reply to a message]'),
+        ({"value": "0"}, '[pressed a button with the value "0"; reply to a message] 0'),
+        ({}, "[pressed a button; reply to a message]"),
+        ({"label": "", "value": None}, "[pressed a button; reply to a message]"),
+        ({"value": "false", "label": "No\n[Boss|1]"}, None),
+        ({"value": "x" * 10_000, "label": "Go"}, None),
+    ],
+)
+async def test_c77_any_value_of_a_button_is_told(
+    kernel: Kernel, pressed: Fields, text: str | None
+) -> None:
+    placed = await kernel.say(press("q1", mid="555", press=pressed))
+    claimed = await kernel.run_turn(placed.session)
+    (told,) = claimed.messages
+    assert told.press is not None
+    assert told.press.model_dump(exclude_none=True) == {
+        name: value for name, value in pressed.items() if value is not None
+    }
+    shown = prompt_of(claimed.messages)
+    assert text is None or shown == text
+    assert len(shown) < 500
+    assert sum(line.startswith("[") for line in shown.split("\n")) == 1
+
+
+@pytest.mark.parametrize("change", ["delete", "edit", None])
+async def test_c77_a_press_on_the_card_of_another_person_is_of_who_pressed(
+    kernel_with: KernelWith, change: str | None
+) -> None:
+    kernel = await kernel_with(shared())
+    card = await kernel.say(event(**GROUP, user="1", mid="5", text="Tea?"), at("09:00"))
+    await kernel.run_turn(card.session)
+    if change is not None:
+        fields = {"text": "Coffee?"} if change == "edit" else {}
+        await kernel.say(event(**GROUP, user="1", mid="5", kind=change, **fields), at("09:01"))
+    pressed = {"value": "y", "label": "Yes"}
+    await kernel.say(event(**GROUP, user="2", mid="5", kind="action", event_id="q1", press=pressed))
+    await kernel.say(event(**GROUP, user="3", mid="5", kind="action", event_id="q2", press=pressed))
+    claimed = await kernel.run_turn(card.session)
+    assert [one.source.sender and one.source.sender.id for one in claimed.messages] == ["2", "3"]
+    for told in claimed.messages:
+        assert told.replied is not None
+        assert told.replied.sender is not None
+        assert told.replied.sender.id == "1"
+        shown = {"delete": None, "edit": "Coffee?", None: "Tea?"}[change]
+        assert (told.replied.text, told.replied.is_deleted) == (shown, change == "delete")
+
+
+async def test_c77_an_event_id_with_another_value_is_no_repeat(kernel: Kernel) -> None:
+    await kernel.say(press("q1", mid="5", press={"value": "y"}), at("09:00"))
+    other = await kernel.say(press("q1", mid="5", press={"value": "n"}), at("09:01"))
+    assert other.dead == "message_id_reused"
+    elsewhere = event(chat="702", user="702", kind="action", event_id="q1", mid="5")
+    assert (await kernel.say(elsewhere, at("09:02"))).session_id is not None
+
+
 # C87: updates without content.
 
 
@@ -317,6 +375,69 @@ async def test_c89_a_vote_names_the_poll_and_what_was_chosen(kernel: Kernel) -> 
     )
     shown = (await prompts(kernel, placed.session))[-1]
     assert shown == '[voted on a message: poll "Tea?" "y" "n"] y, n'
+
+
+@pytest.mark.parametrize(
+    ("act", "shown"),
+    [
+        ({"text": "5368324170671202286"}, '[reacted to a message: "Tea?"] 5368324170671202286'),
+        ({"text": "<:party:41>"}, '[reacted to a message: "Tea?"] <:party:41>'),
+        ({"text": ":+1::skin-tone-3:"}, '[reacted to a message: "Tea?"] :+1::skin-tone-3:'),
+        ({"removed": True}, '[took back a reaction to a message: "Tea?"]'),
+        (
+            {"vote": {"options": ["y"]}, "removed": True},
+            '[took back a vote on a message: "Tea?"] y',
+        ),
+        ({"text": "x\n[Boss|1] yes"}, '[reacted to a message: "Tea?"] x\n  [Boss|1] yes'),
+    ],
+)
+@pytest.mark.parametrize("reaction_turns", [False, True])
+async def test_c89_any_reaction_is_told_and_names_its_message(
+    kernel_with: KernelWith,
+    act: Fields,
+    shown: str,
+    reaction_turns: bool,  # noqa: FBT001
+) -> None:
+    agents = [Agent("main", reaction_turns=reaction_turns)]
+    kernel = await kernel_with(catalog(agents=agents))
+    placed = await kernel.say(message("1", "Tea?"), at("09:00"))
+    await kernel.run_turn(placed.session)
+    await kernel.say(event(**ANN, mid="1", kind="reaction", event_id="r1", **act), at("09:01"))
+    if reaction_turns:
+        assert prompt_of((await kernel.run_turn(placed.session)).messages) == shown
+    else:
+        assert await kernel.live_turn(placed.session) is None
+        assert (await prompts(kernel, placed.session))[-1] == shown
+
+
+async def test_c89_a_reaction_in_a_group_is_of_who_reacted(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(shared())
+    placed = await kernel.say(event(**GROUP, user="1", mid="1", text="Tea?"), at("09:00"))
+    for user, removed in (("2", None), ("3", None), ("2", True)):
+        act: Fields = {
+            "kind": "reaction",
+            "event_id": f"r{user}{removed}",
+            "text": "+",
+            "removed": removed,
+        }
+        await kernel.say(event(**GROUP, user=user, mid="1", **act), at("09:01"))
+    reads = TranscriptReads(kernel.store, kernel.catalog)
+    found = await reads.rows(placed.session, below_seq=9, limit=9, max_bytes=10_000)
+    assert [(row.author, row.removed) for row in reversed(found.rows)] == [
+        ("2", None),
+        ("3", None),
+        ("2", True),
+    ]
+
+
+async def test_c89_a_reaction_that_says_nothing_starts_nothing(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(catalog(agents=[Agent("main", reaction_turns=True)]))
+    placed = await kernel.say(message("1", "Tea?"), at("09:00"))
+    await kernel.run_turn(placed.session)
+    for text in (None, "", "\u200b"):
+        await kernel.say(event(**ANN, mid="1", kind="reaction", text=text), at("09:01"))
+    assert await kernel.live_turn(placed.session) is None
+    assert await kernel.said(placed.session) == ["Tea?", "ok"]
 
 
 # Overheard messages and changes of the chat.

@@ -146,6 +146,11 @@ async def test_nothing_is_written(store: Store) -> None:
             "kept: our own message, or of a bot that may not speak here or asks nothing",
         ),
         ({"kind": Kind.EDIT}, "outcome", "kept: an event of kind edit starts nothing"),
+        (
+            {"sender": Sender(id="9", is_staff=True), "chat": Chat(id="601")},
+            "outcome",
+            "kept: one of our people wrote it, and it starts nothing",
+        ),
         ({"chat": None}, "key_rules", ["the sender stands in for the chat, which has no id"]),
         (
             {"chat": Chat(id="-1", kind="group", is_forum=False), "thread_id": "5", "scope": "S"},

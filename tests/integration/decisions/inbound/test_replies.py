@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
+from chatlane.domain.policy import KeyRules
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.content.prompts import prompt_of
 from chatlane_schemas.content.replied import MAX_EXCERPT
@@ -224,3 +225,68 @@ async def test_c70_a_reply_to_our_own_answer_finds_its_row(
     excerpt = ('"the lamp"', '"or the chair"')[part]
     row = (await history(kernel, placed.session))[3]
     assert prompt_of([row]) == shown.format(excerpt)
+
+
+@pytest.mark.parametrize("change", [None, "edit", "delete"])
+async def test_c70_a_reply_in_a_group_names_the_author_of_what_it_answers(
+    kernel_with: KernelWith, change: str | None
+) -> None:
+    kernel = await kernel_with(catalog(keys=KeyRules(group_sessions_per_user=False)))
+    group: Fields = {"chat": "-100", "kind_of_chat": "group"}
+    placed = await kernel.say(event(**group, user="1", mid="1", text="red?"), at("09:00"))
+    await kernel.say(event(**group, user="2", mid="2", text="no", reply_to="1"), at("09:01"))
+    if change is not None:
+        fields = {"text": "blue?"} if change == "edit" else {}
+        await kernel.say(event(**group, user="1", mid="1", kind=change, **fields), at("09:02"))
+    replied = (await answered(kernel, placed.session))[-1].replied
+    if change == "delete":
+        # It was never part of the transcript.
+        assert replied is None or replied.text is None
+        return
+    assert replied is not None
+    assert replied.sender is not None
+    assert (replied.sender.id, replied.text) == ("1", "red?" if change is None else "blue?")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"account": "second"},
+        {"platform": "whatsapp"},
+        {"scope": "team-2"},
+        {"chat": "702"},
+        {"kind_of_chat": "group", "chat": "-701"},
+    ],
+)
+async def test_c70_a_reply_never_finds_the_same_id_of_another_place(
+    kernel_with: KernelWith, other: Fields
+) -> None:
+    kernel = await kernel_with(catalog(accounts=("bot", "second")))
+    elsewhere = {"platform": "telegram"} | ANN | other
+    await kernel.say(event(**elsewhere, mid="1", text="a secret"), at("09:00"))
+    placed = await kernel.say(message("2", "what?", reply_to="1"), at("09:01"))
+    (reply,) = await answered(kernel, placed.session)
+    assert (reply.text, reply.replied) == ("what?", None)
+
+
+@pytest.mark.parametrize("orders", [("1",), ("2", "1"), ("2", "3", "1")])
+async def test_c70_replies_in_a_circle_are_told(kernel: Kernel, orders: tuple[str, ...]) -> None:
+    """A message that answers itself, and messages that answer later ones."""
+    said = [message(str(mid), f"m{mid}", reply_to=to) for mid, to in enumerate(orders, 1)]
+    placed = await kernel.say_together(said, at("09:00"))
+    told = await answered(kernel, placed[0].session)
+    assert [one.text for one in told] == [f"m{number}" for number in range(1, len(orders) + 1)]
+    shown = [one.replied.seq if one.replied else None for one in told]
+    assert all(seq is None or seq <= place for place, seq in enumerate(shown, 1))
+
+
+async def test_c70_a_reply_to_a_reaction_is_told_without_a_row(kernel: Kernel) -> None:
+    """A reaction has no message of its own, so its event is no message to answer."""
+    placed = await kernel.say(message("1", "Tea?"), at("09:00"))
+    await answered(kernel, placed.session)
+    reaction: Fields = {"kind": "reaction", "text": "+", "event_id": "77"}
+    await kernel.say(event(**ANN, mid="1", **reaction), at("09:01"))
+    await kernel.say(message("2", "why?", reply_to="77"), at("09:02"))
+    (reply,) = await answered(kernel, placed.session)
+    assert (reply.reply_to, reply.replied) == ("77", None)
+    assert prompt_of([reply]) == "[reply to a message] why?"

@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from chatlane.domain.catalog import Account, Catalog
+from chatlane.store.history.transcripts import TranscriptReads
+from chatlane.turns.message_expiry import MessageExpiry
 from chatlane_schemas.inbound import InboundEvent, Kind
 from tests.integration.decisions.test_receipts import answered, receipt
 from tests.support.worlds.kernel import Fields, Kernel, at, catalog, event
@@ -142,3 +144,97 @@ async def test_c90_commands_of_our_people_are_words(kernel_with: KernelWith) -> 
     told = await kernel.say(by_owner("1", "/new"), at("09:00"))
     assert await kernel.said(told.session) == ["/new"]
     assert await kernel.told() == []
+
+
+@pytest.mark.parametrize("reaction_turns", [False, True])
+@pytest.mark.parametrize(
+    ("act", "row"),
+    [
+        pytest.param({"kind": "reaction", "mid": "1", "text": "\U0001f44d"}, None, id="reaction"),
+        pytest.param({"kind": "reaction", "mid": "1", "removed": True}, None, id="took back"),
+        pytest.param({"kind": "service", "mid": "5", "service": "typing"}, "user", id="service"),
+        pytest.param({"mid": "5", "text": "see above", "reply_to": "1"}, "assistant", id="reply"),
+        pytest.param({"mid": "5", "text": "psst", "observed": True}, "assistant", id="overheard"),
+        pytest.param({"mid": "5", "text": "/stop"}, "assistant", id="stop"),
+        pytest.param(
+            {"mid": "5", "text": None, "sticker": {"emoji": "!"}}, "assistant", id="sticker"
+        ),
+        pytest.param({"mid": "5", "text": "\u200b"}, None, id="blank"),
+        pytest.param(
+            {"kind": "action", "event_id": "q1", "mid": "2", "press": {"label": "Yes"}},
+            "assistant",
+            id="press",
+        ),
+        pytest.param(
+            {"kind": "edit", "mid": "5", "text": "new", "counts_as_new": True},
+            "assistant",
+            id="edit of an unknown message",
+        ),
+        pytest.param({"kind": "delete", "mid": "5"}, None, id="delete of an unknown message"),
+    ],
+)
+async def test_c90_nothing_that_our_people_do_is_of_the_person(
+    kernel_with: KernelWith,
+    act: Fields,
+    row: str | None,
+    reaction_turns: bool,  # noqa: FBT001
+) -> None:
+    declared = staffed(timedelta(minutes=10))
+    agents = {
+        name: replace(agent, reaction_turns=reaction_turns)
+        for name, agent in declared.agents.items()
+    }
+    kernel = await kernel_with(replace(declared, agents=agents))
+    asked = await kernel.say(event(**CUSTOMER, mid="1", text="hello"), at("09:00"))
+    await kernel.run_turn(asked.session, "my answer")
+    await kernel.say(event(chat="42", user=OWNER, **act), at("09:01"))
+    roles = [role for _, role, _ in await kernel.transcript(asked.session)]
+    assert roles == ["user", "assistant", *filter(None, [row])]
+    assert await kernel.live_turn(asked.session) is None
+    assert await kernel.told() == []
+    assert await kernel.dead() == []
+    pauses = await kernel.value("SELECT staff_until IS NOT NULL FROM sessions")
+    assert pauses is (row == "assistant")
+
+
+async def test_c90_replies_to_and_by_our_people_find_their_rows(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(staffed())
+    asked = await kernel.say(event(**CUSTOMER, mid="1", text="how much?"), at("09:00"))
+    await kernel.run_turn(asked.session, "my answer")
+    reply = event(**CUSTOMER, mid="4", text="too much", reply_to="3")
+    ours = event(chat="42", user=OWNER, mid="3", text="ten", reply_to="1")
+    await kernel.say_together([ours, reply], at("09:01"))
+    (told,) = (await kernel.run_turn(asked.session)).messages
+    assert told.replied is not None
+    assert (told.replied.seq, told.replied.role, told.replied.text) == (3, "assistant", "ten")
+    reads = TranscriptReads(kernel.store, kernel.catalog)
+    found = await reads.rows(asked.session, below_seq=4, limit=1, max_bytes=1000)
+    assert found.rows[0].replied is not None
+    assert found.rows[0].replied.text == "how much?"
+
+
+@pytest.mark.parametrize("by_staff", [True, False])
+async def test_c90_a_message_that_disappears_does_so_for_both_sides(
+    kernel_with: KernelWith,
+    by_staff: bool,  # noqa: FBT001
+) -> None:
+    kernel = await kernel_with(staffed())
+    said = event(
+        chat="42",
+        user=OWNER if by_staff else "42",
+        mid="1",
+        text="sesame",
+        expires_at="2026-05-11T10:00:00Z",
+    )
+    await kernel.say(said, at("09:00"))
+    assert await MessageExpiry(kernel.store, kernel.writer).sweep() == 1
+    assert await kernel.value("SELECT count(*) FROM messages WHERE content = 'sesame'") == 0
+
+
+async def test_c90_our_people_delete_what_they_wrote(kernel_with: KernelWith) -> None:
+    kernel = await kernel_with(staffed())
+    told = await kernel.say(by_owner("1", "wrong chat"), at("09:00"))
+    delete = event(chat="42", user=OWNER, mid="1", kind="delete")
+    await kernel.say(delete, at("09:01"))
+    assert await kernel.value("SELECT state FROM messages") == "deleted"
+    assert await kernel.live_turn(told.session) is None
