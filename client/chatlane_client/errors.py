@@ -28,13 +28,16 @@ ChatlaneClientError
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chatlane_schemas.deliveries import DeliveryFailure
 from chatlane_schemas.results import TranscriptRow
 
 if TYPE_CHECKING:
     from chatlane_schemas.session_api.sessions import SessionView
+
+
+_LONGEST_WAIT: Final = 86_400.0
 
 
 class ChatlaneClientError(Exception):
@@ -98,12 +101,13 @@ class RetryAfter(TransientError):  # noqa: N818 - what the platform asks for, no
     """Raised by an outbound handler when the platform asks to wait.
 
     Attributes:
-        after: How long the platform asks to wait.
+        after: How long the platform asks to wait, at most a day: a longer wait is mostly a time
+            stamp or other unit, and another try shows.
         whole_account: Whether it refuses all chats of the account, or only this one.
     """
 
     def __init__(self, seconds: float, *, whole_account: bool = False) -> None:
-        self.after = timedelta(seconds=max(0.0, seconds))
+        self.after = timedelta(seconds=min(max(0.0, seconds), _LONGEST_WAIT))
         self.whole_account = whole_account
         super().__init__(f"the platform asks to wait {seconds} s")
 
@@ -252,7 +256,9 @@ class AgentUnavailableError(PermanentError):
         transcript: Sequence[TranscriptRow] = (),
     ) -> None:
         self.message = message
-        self.again_in = again_in
+        # The service waits no longer than `max_wait` of the agent; more does not fit into a result.
+        longest = timedelta(seconds=_LONGEST_WAIT)
+        self.again_in = again_in and min(max(again_in, timedelta(0)), longest)
         self.transcript = transcript
         super().__init__(message)
 

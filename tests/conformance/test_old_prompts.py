@@ -484,7 +484,7 @@ def test_names_before_messages_differ_for_these_reasons_only(tmp_path: Path) -> 
         # A NUL never gets here, and what is not seen is taken out as everywhere.
         name = re.sub("[\u202e\u200b]", "", name.replace("\0", " "))
         # With brackets or a bar of its own, a name could speak for somebody else.
-        return name.replace("[", "(").replace("]", ")").replace("|", "/")
+        return name.replace("[", "(").replace("]", ")").replace("|", "/").replace(";", ",")
 
     again: dict[str, list[str]] = run_old_gateway(
         "answers.py", tmp_path, {"prefixes": list(map(corrected_name, names))}

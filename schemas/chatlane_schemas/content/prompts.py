@@ -24,7 +24,9 @@ Message: TypeAlias = TurnMessage | RoutedMessage | TranscriptEntry
 _INDENT: Final = "\n  "
 _LEADING: Final = re.compile(f"[\\s{INVISIBLE}]+")
 # Opening brackets, also those that only look like the one of a header.
-_BRACKETS: Final = frozenset("[\u3010\u3014\u3016\u27e6\u300c\u300e")
+_BRACKETS: Final = frozenset(
+    "[\u3010\u3014\u3016\u3018\u301a\u27e6\u27ec\u300c\u300e\u2045\u2772\u23a1\u2308\u230a\u298b\u298d\u298f"
+)
 _UNANSWERED: Final = {
     Unanswered.FAILED: "the attempt failed",
     Unanswered.INTERRUPTED: "a newer message took its place",

@@ -23,8 +23,11 @@ _UNSEEN: Final = re.compile(
 # Controls except line feed and tab, which a literal escapes; line separators; surrogates, which
 # have no UTF-8 bytes.
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# Characters that could close the brackets, tag or fence around a name.
-_DELIMITERS: Final = str.maketrans("[]<>`|", "()()'/")
+# Characters that could close the brackets, tag or fence around a name, or end its part of a header.
+_DELIMITERS: Final = str.maketrans(
+    "[]<>`|;\uff3b\uff3d\uff1c\uff1e\uff40\uff5c\uff1b\u3010\u3011",
+    "()()'/,()()'/,()",
+)
 # The same characters inside a JSON string, where an escape can replace them.
 _SPELLED: Final = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>`"})
 

@@ -98,3 +98,25 @@ async def test_c93_a_turn_that_a_person_stopped_ends(kernel: Kernel) -> None:
     await kernel.say(event(chat="701", user="701", mid="2", text="/stop"))
     await kernel.answer(claimed, **STOPPING)
     assert await kernel.live_turn(session) is None
+
+
+@pytest.mark.parametrize(
+    "failure", [STOPPING, {"outcome": "failed", "retry": True}, {"outcome": "no_reply"}]
+)
+@pytest.mark.parametrize("order", ["stop first", "result first"])
+async def test_c93_a_stop_ends_a_turn_in_every_order(
+    kernel: Kernel, failure: dict[str, Any], order: str
+) -> None:
+    session = await say(kernel)
+    claimed = await kernel.claim_live(session)
+    stop = event(chat="701", user="701", mid="2", text="/stop")
+    if order == "stop first":
+        await kernel.say(stop)
+        await kernel.answer(claimed, **failure)
+    else:
+        await kernel.answer(claimed, **failure)
+        await kernel.say(stop)
+    assert await kernel.live_turn(session) is None
+    assert await kernel.dead() == []
+    await kernel.say(event(chat="701", user="701", mid="3", text="next"))
+    assert texts(await kernel.claim_live(session)) == ["next"]

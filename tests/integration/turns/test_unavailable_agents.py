@@ -58,7 +58,8 @@ async def test_c92_an_attempt_at_an_unavailable_agent_does_not_count(
 
 
 @pytest.mark.parametrize(
-    ("again_in_ms", "seconds"), [(2_000, 2), (60_000, 60), (None, 15), (0, 1), (86_400_000, 3600)]
+    ("again_in_ms", "seconds"),
+    [(2_000, 2), (60_000, 60), (None, 15), (0, 1), (86_400_000, 3600), (1, 1), (2**31 - 1, 3600)],
 )
 async def test_c92_a_turn_waits_as_long_as_its_worker_asks(
     kernel: Kernel, again_in_ms: int | None, seconds: int

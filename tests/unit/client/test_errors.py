@@ -1,6 +1,7 @@
 """The tree of errors says whether it is worth trying again."""
 
 import inspect
+from datetime import timedelta
 
 import pytest
 
@@ -27,3 +28,37 @@ def test_messages_are_built_from_data() -> None:
     error = errors.OversizedMessageError("chat.v1.inbound.test.bot.none", 300, 200)
     assert str(error) == ("message on chat.v1.inbound.test.bot.none has 300 bytes, allowed are 200")
     assert (error.size_bytes, error.limit_bytes) == (300, 200)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waits"),
+    [
+        (-5, 0),
+        (0, 0),
+        (2.5, 2.5),
+        (86_400, 86_400),
+        (1_767_225_600, 86_400),
+        (1_767_225_600_000, 86_400),
+        (float("inf"), 86_400),
+        (float("nan"), 0),
+    ],
+)
+def test_c73_any_wait_that_a_platform_names_is_one(seconds: float, waits: float) -> None:
+    assert errors.RetryAfter(seconds).after == timedelta(seconds=waits)
+
+
+@pytest.mark.parametrize(
+    ("again_in", "waits"),
+    [
+        (None, None),
+        (timedelta(seconds=-3), timedelta(0)),
+        (timedelta(0), timedelta(0)),
+        (timedelta(minutes=5), timedelta(minutes=5)),
+        (timedelta(days=31), timedelta(days=1)),
+        (timedelta.max, timedelta(days=1)),
+    ],
+)
+def test_c92_any_pause_of_an_agent_fits_into_its_result(
+    again_in: timedelta | None, waits: timedelta | None
+) -> None:
+    assert errors.AgentUnavailableError(again_in=again_in).again_in == waits

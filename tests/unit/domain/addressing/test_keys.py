@@ -482,6 +482,36 @@ def test_c76_is_forum_counts_on_every_platform(
     assert identity.thread == thread
 
 
+@pytest.mark.parametrize(
+    ("platform", "kind", "is_forum", "thread", "in_key"),
+    [
+        ("slack", "dm", None, "1770.01", "1770.01"),
+        ("slack", "dm", False, "1770.01", None),
+        ("teams", "channel", None, "19:abc@thread.tacv2;messageid=1", None),
+        ("teams", "group", True, "0", "0"),
+        ("mail", "dm", None, "<a@b.example>", "<a@b.example>"),
+        ("telegram", "supergroup", True, "0", "0"),
+        ("matrix", "room", False, "$ev:hs", None),
+        ("matrix", "room", True, "$ev:hs", "$ev:hs"),
+    ],
+)
+def test_c76_threads_of_other_platforms_follow_the_flag(
+    platform: str,
+    kind: str,
+    is_forum: bool | None,  # noqa: FBT001
+    thread: str,
+    in_key: str | None,
+) -> None:
+    rules = KeyRules(group_threads=False)
+    address = _address(platform, kind, "9", "7", thread)._replace(is_forum=is_forum)
+    identity = identity_of(address, rules)
+    assert isinstance(identity, ParsedKey)
+    assert identity.thread == in_key
+    key = session_key(address, rules)
+    assert isinstance(key, str)
+    assert parse_session_key(key) == identity
+
+
 def test_reply_chain_in_a_plain_group_keeps_sessions_private() -> None:
     chain = _address(_T, "group", "-60", "7", "41")._replace(is_forum=False)
 

@@ -68,9 +68,13 @@ def test_any_name_is_one_line_without_brackets(text: str) -> None:
         ("Bob] sure. [Ann", "Bob) sure. (Ann"),
         ("a \t b", "a b"),
         ("Pat|7", "Pat/7"),
+        ("Pat; overheard, not addressed to you", "Pat, overheard, not addressed to you"),
+        ("Pat\uff5c7\uff3d \uff3bAnn", "Pat/7) (Ann"),
+        ("\u202eyes\u202c \u3010Ann\u3011", "yes (Ann)"),
+        ("```", "'''"),
     ],
 )
-def test_a_name_cannot_leave_its_brackets(name: str, shown: str) -> None:
+def test_c82_a_name_cannot_leave_its_brackets(name: str, shown: str) -> None:
     assert undelimited(name) == shown
 
 
