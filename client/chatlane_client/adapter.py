@@ -72,8 +72,8 @@ def _stored_id(subject: str, event: InboundEvent) -> str:
     message. The log would drop the second event without an error, so the id includes a hash of
     what the event says. Only the time at which it was made may differ in a second publish.
     """
-    said = event.model_dump_json(exclude={"at"}, exclude_unset=True).encode()
-    return f"{event.id}:{sha256(subject.encode() + said).hexdigest()[:16]}"
+    content = event.model_dump_json(exclude={"at"}, exclude_unset=True).encode()
+    return f"{event.id}:{sha256(subject.encode() + content).hexdigest()[:16]}"
 
 
 class AdapterClient:
@@ -146,7 +146,7 @@ class AdapterClient:
                 await cancel_until_ended(*others)
 
     def event(self, **fields: Any) -> InboundEvent:  # noqa: ANN401 - any field of an event
-        """Return an event of this account, made now, with an id of its own.
+        """Return an event of this account, made now, with a new id.
 
         Raises:
             ValidationError: A field does not follow the contract.

@@ -36,7 +36,7 @@ class QuestionAnswer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What a turn asks.
+    """A question of a turn.
 
     Attributes:
         options: The possible answers.

@@ -215,7 +215,7 @@ class TurnFollow(Envelope):
 
 
 class TurnRecap(Envelope):
-    """What a running turn has shown so far; takes the place of all pieces below `next_index`."""
+    """The output of a running turn so far; replaces all pieces below `next_index`."""
 
     turn_id: UUID = Field(description="The turn.")
     session_id: UUID = Field(description="Session of the turn.")

@@ -96,7 +96,7 @@ def _bounded(data: list[JsonObject]) -> list[JsonObject]:
 
 
 class Reasoning(Record):
-    """What a model thought before a row: text for people, and data for the model's provider."""
+    """The reasoning of a model before a row: text for people, and data for the model's provider."""
 
     text: Annotated[Text, Field(max_length=MAX_REASONING_BYTES)] | None = Field(
         default=None, repr=False, description="What the model thought."

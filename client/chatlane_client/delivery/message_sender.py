@@ -309,12 +309,14 @@ class MessageSender:
     ) -> bool:
         """Store a receipt, unless the last one says the same; return False if the process ends."""
         progress = delivery.progress or Progress()
-        news = (state, failure, progress.sent)
+        state_key = (state, failure, progress.sent)
         is_passing = state is DeliveryState.FAILED and retry_in is not None
-        is_known = progress.reported == news and (is_passing or state is not DeliveryState.FAILED)
+        is_known = progress.reported == state_key and (
+            is_passing or state is not DeliveryState.FAILED
+        )
         if is_known and monotonic() - progress.reported_at < _REPORTED_EVERY:
             return True
-        progress.reported, progress.reported_at = news, monotonic()
+        progress.reported, progress.reported_at = state_key, monotonic()
         receipt = receipt_of(message, progress, state, failure, retry_in)
         return await self._receipts.write(receipt)
 

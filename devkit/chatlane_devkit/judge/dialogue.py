@@ -1,4 +1,4 @@
-"""What a run with questions, drafts, pieces and sent messages recorded, as the judge reads it.
+"""Represent the records of a run with questions, drafts, pieces and sent messages for the judge.
 
 Times are seconds of one clock.
 """
@@ -63,7 +63,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a worker got for its question.
+    """The answer that a worker got for its question.
 
     Attributes:
         value: The answer: its option names the question.
@@ -77,7 +77,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a person did to answer a question.
+    """An act of a person that answers a question.
 
     Attributes:
         begun_at: When the adapter began to publish it; `at` is when it was stored.

@@ -150,8 +150,8 @@ def _target(message: Message, verb: str) -> str:
 
 
 def _excerpt(replied: RepliedMessage) -> str:
-    said = [_quote(replied.text)] if replied.text and not is_blank(replied.text) else []
-    return ", ".join((*_things(replied), *said))
+    words = [_quote(replied.text)] if replied.text and not is_blank(replied.text) else []
+    return ", ".join((*_things(replied), *words))
 
 
 def _things(message: Message | RepliedMessage) -> Iterator[str]:

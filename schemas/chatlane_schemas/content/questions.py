@@ -1,4 +1,4 @@
-"""What a question of a running turn asks: options, and the fields of a form."""
+"""Define questions of running turns: their options, and the fields of a form."""
 
 from enum import StrEnum
 from math import isfinite
@@ -21,7 +21,7 @@ FieldName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 class QuestionKind(StrEnum):
-    """What a question asks.
+    """Kinds of questions.
 
     `permission`: whether something may be done, one of the options. `choice`: one of the options.
     `text`: any text. `form`: a value for each field.
@@ -59,7 +59,7 @@ class QuestionEnd(StrEnum):
 
 
 class FieldKind(StrEnum):
-    """What a field of a form takes."""
+    """Kinds of values of a form's fields."""
 
     TEXT = "text"
     CHOICE = "choice"

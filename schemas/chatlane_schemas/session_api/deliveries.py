@@ -36,7 +36,7 @@ class DeliveryFind(Envelope):
 
 
 class DeliveryView(Record):
-    """What is known about the delivery of an outbound message."""
+    """The state of the delivery of an outbound message."""
 
     message_id: UUID = Field(description="Id of the `OutboundMessage`.")
     platform: PlatformName = Field(description="Platform of the message.")

@@ -100,7 +100,7 @@ class Unanswered(StrEnum):
 
 
 class RowReasoning(Reasoning):
-    """What the model of an agent thought before a row."""
+    """The reasoning of an agent's model before a row."""
 
     agent: Name | None = Field(default=None, description="Agent whose model it was.")
 

@@ -117,12 +117,12 @@ class Permissions:
     def imported_from(self, other: "Permissions") -> tuple[str, ...]:
         """Return the imports of an account from the account of another user."""
         pairs = (
-            (said, heard)
-            for said in other.exported_to_users
-            for heard in self.subscribe
-            if _is_between_users(heard)
+            (exported, imported)
+            for exported in other.exported_to_users
+            for imported in self.subscribe
+            if _is_between_users(imported)
         )
-        common = (subjects.common_pattern(said, heard) for said, heard in pairs)
+        common = (subjects.common_pattern(exported, imported) for exported, imported in pairs)
         return tuple(pattern for pattern in common if pattern is not None)
 
 

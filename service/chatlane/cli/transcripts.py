@@ -107,8 +107,8 @@ def restore(
     if as_json:
         print_json([changed])
         return
-    gone = f", {changed.removed_rows} rows gave way" if changed.removed_rows else ""
-    typer.echo(f"{changed.restored_rows} rows are back{gone}")
+    replaced = f", {changed.removed_rows} rows gave way" if changed.removed_rows else ""
+    typer.echo(f"{changed.restored_rows} rows are back{replaced}")
 
 
 def print_rows(rows: tuple[TranscriptEntry, ...], console: Console | None = None) -> None:

@@ -377,8 +377,8 @@ def _environment(name: str, environment: Environment, day: date) -> Iterator[str
         yield from _imports("service", name, principal.allowed.services)
         yield from _imports("stream", name, principal.allowed.streams)
         for other in principals:
-            heard = principal.allowed.imported_from(other.allowed)
-            yield from _imports("stream", other.account, heard)
+            imported = principal.allowed.imported_from(other.allowed)
+            yield from _imports("stream", other.account, imported)
         if _JETSTREAM_OF_ITS_OWN not in principal.allowed.services:
             yield _import("service", name, _NOTHING, to=_JETSTREAM_OF_ITS_OWN)
         yield "    ]"
@@ -391,8 +391,8 @@ def _exports_to_users(principal: _Principal, others: Iterable[_Principal]) -> It
     heard_by = [other.account for other in others if other.allowed.imported_from(principal.allowed)]
     if heard_by:
         yield "    exports: ["
-        said = principal.allowed.exported_to_users
-        yield from _exports("stream", dict.fromkeys(said, heard_by))
+        exported = principal.allowed.exported_to_users
+        yield from _exports("stream", dict.fromkeys(exported, heard_by))
         yield "    ]"
 
 

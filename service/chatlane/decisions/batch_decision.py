@@ -78,7 +78,9 @@ def decoded(
     try:
         if message.log == "inbound":
             prepared = prepare_inbound(message, catalog)
-            is_command = isinstance(prepared, ValidatedEvent) and prepared.heard.command is not None
+            is_command = (
+                isinstance(prepared, ValidatedEvent) and prepared.declared.command is not None
+            )
             return DecodedMessage(message, prepared, is_command)
         return DecodedMessage(message, prepare_result(message, is_old=is_old))
     except Exception as error:  # noqa: BLE001 - a bug, and a retry would fail again
@@ -143,7 +145,7 @@ class BatchDecision:
         if not prepared:
             return []
         wanted: set[AliasId] = set().union(*(message.lookups for message in prepared))
-        addresses = [message.heard.address for message in prepared]
+        addresses = [message.declared.address for message in prepared]
         book = await aliases.read_book(unit_of_work.connection, wanted, addresses)
         placed: list[ResolvedMessage] = []
         for message in prepared:
@@ -151,7 +153,7 @@ class BatchDecision:
             if isinstance(arrived, RejectedMessage):
                 arrived.add_dead_letter(self._effects)
                 continue
-            until = forgotten.get(message.heard.message)
+            until = forgotten.get(message.declared.message)
             placed.append(arrived if until is None else arrived._replace(forgotten=until))
         await aliases.write(unit_of_work.connection, book.changes())
         return placed
@@ -357,7 +359,7 @@ class BatchState:
             arrived,
             self.marks.early,
             bound=self.bound,
-            homes_locked=session_ids,
+            locked_sessions=session_ids,
         )
         self._originals.emptied |= emptied
         self._start(self.effects)

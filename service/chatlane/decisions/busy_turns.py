@@ -28,15 +28,15 @@ async def apply_busy_policy(connection: PoolConnectionProxy, effects: Effects) -
     if rests and (due_in := await turns.extend(connection, rests)) is not None:
         effects.due_within(due_in)
     busy_arrivals, effects.busy_arrivals = effects.busy_arrivals, []
-    said = {
+    interrupted = {
         turn_id: (session, message.stored_at)
         for turn_id, session, message in busy_arrivals
         if message.busy_mode == "interrupt"
     }
-    if said:
-        for turn, asked in await turns.interrupt(connection, said):
-            session, at = said[turn.id]
-            interrupting(turn, asked, session, at, effects)
+    if interrupted:
+        for turn, question in await turns.interrupt(connection, interrupted):
+            session, at = interrupted[turn.id]
+            interrupting(turn, question, session, at, effects)
     effects.controls += [
         steering(turn_id, message.agent.name, message.stored_at)
         for turn_id, _, message in busy_arrivals

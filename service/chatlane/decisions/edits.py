@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chatlane.domain.effects import Effects
     from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.states import Lane, Session
-    from chatlane.store.history.edits import Found, Home
+    from chatlane.store.history.edits import Found, SessionMark
 
 
 def targets_of(arrived: Iterable[ResolvedMessage]) -> set[bytes]:
@@ -35,8 +35,8 @@ def targets_of(arrived: Iterable[ResolvedMessage]) -> set[bytes]:
 
 async def find_sessions(connection: PoolConnectionProxy, targets: Iterable[bytes]) -> set[UUID]:
     """Return the sessions to lock before messages in them can change."""
-    homes = await edits.find_homes(connection, targets)
-    return {home.session_id for found in homes.values() for home in found}
+    marks = await edits.find_marks(connection, targets)
+    return {mark.session_id for found in marks.values() for mark in found}
 
 
 async def find_questions(
@@ -47,10 +47,10 @@ async def find_questions(
     They are the sessions of messages on which threads were opened or which wait for their files.
     """
     digests = {digest for message in arrived for digest in message.thread_of or message.files_of}
-    homes = await edits.find_homes(connection, digests) if digests else {}
+    marks = await edits.find_marks(connection, digests) if digests else {}
     return {
-        digest: [home.session_id for home in found if not home.is_copy]
-        for digest, found in homes.items()
+        digest: [mark.session_id for mark in found if not mark.is_copy]
+        for digest, found in marks.items()
     }
 
 
@@ -60,25 +60,27 @@ async def load(
     awaited: set[bytes],
     *,
     bound: Mapping[str, Lane],
-    homes_locked: set[UUID],
+    locked_sessions: set[UUID],
 ) -> Originals:
     """Return the messages that the edits and deletes of a batch change.
 
     Args:
         awaited: Digests of messages of which only edits have arrived; the decisions update it.
-        homes_locked: Ids of the sessions to lock, including ids that do not exist.
+        locked_sessions: Ids of the sessions to lock, including ids that do not exist.
 
     Raises:
         SupersededError: A message is in a session that is not locked.
     """
     changing = [message for message in arrived if message.targets]
-    homes = await edits.find_homes(connection, targets_of(changing))
-    if not homes_locked.issuperset(home.session_id for group in homes.values() for home in group):
+    marks = await edits.find_marks(connection, targets_of(changing))
+    if not locked_sessions.issuperset(
+        mark.session_id for group in marks.values() for mark in group
+    ):
         raise SupersededError("seen")
     wanted = {
         (session_id, message.event.message_id or "")
         for message in changing
-        for session_id in _sessions_of(message, homes, bound)
+        for session_id in _sessions_of(message, marks, bound)
     }
     there: dict[tuple[UUID, str], list[Found]] = {}
     archived: dict[tuple[UUID, str], list[Found]] = {}
@@ -89,10 +91,10 @@ async def load(
     early = await edits.find_early(connection, awaited) if awaited else {}
     loaded = Originals(awaited=awaited, early=early)
     for message in changing:
-        original = _chosen(message, there, homes, bound)
+        original = _chosen(message, there, marks, bound)
         removed = [
             candidate.original
-            for session_id in sorted(_sessions_of(message, homes, bound))
+            for session_id in sorted(_sessions_of(message, marks, bound))
             for candidate in archived.get((session_id, message.event.message_id or ""), ())
             if candidate.digest in _addresses(message)
         ]
@@ -105,37 +107,41 @@ async def load(
     return loaded
 
 
-def _homes_of(message: ResolvedMessage, homes: Mapping[bytes, Sequence[Home]]) -> list[Home]:
-    return [home for digest in message.targets for home in homes.get(digest, ())]
+def _marks_of(
+    message: ResolvedMessage, marks: Mapping[bytes, Sequence[SessionMark]]
+) -> list[SessionMark]:
+    return [mark for digest in message.targets for mark in marks.get(digest, ())]
 
 
 def _sessions_of(
-    message: ResolvedMessage, homes: Mapping[bytes, Sequence[Home]], bound: Mapping[str, Lane]
+    message: ResolvedMessage,
+    marks: Mapping[bytes, Sequence[SessionMark]],
+    bound: Mapping[str, Lane],
 ) -> set[UUID]:
     lane = bound.get(message.session_key)
     here = set() if lane is None else {lane.session_id}
-    return here | {home.session_id for home in _homes_of(message, homes)}
+    return here | {mark.session_id for mark in _marks_of(message, marks)}
 
 
 def _chosen(
     message: ResolvedMessage,
     found: Mapping[tuple[UUID, str], Sequence[Found]],
-    homes: Mapping[bytes, Sequence[Home]],
+    marks: Mapping[bytes, Sequence[SessionMark]],
     bound: Mapping[str, Lane],
 ) -> Original | None:
     """Return the message that an edit or a delete changes, with its copies in branches."""
     number = message.event.message_id or ""
-    marked = _homes_of(message, homes)
+    marked = _marks_of(message, marks)
     copies = [
         candidate.original
-        for session_id in dict.fromkeys(home.session_id for home in marked if home.is_copy)
+        for session_id in dict.fromkeys(mark.session_id for mark in marked if mark.is_copy)
         for candidate in found.get((session_id, number), ())
         # Messages that were written in the branch itself have a message id.
         if candidate.original.message_id is None and candidate.digest in _addresses(message)
     ]
     lane = bound.get(message.session_key)
     here = () if lane is None else found.get((lane.session_id, number), ())
-    original = _itself(message, found, [home for home in marked if not home.is_copy], here)
+    original = _itself(message, found, [mark for mark in marked if not mark.is_copy], here)
     if original is None and copies:
         # It was removed from the session where it was written, and exists in branches only.
         original = copies[0]
@@ -147,7 +153,7 @@ def _chosen(
 def _itself(
     message: ResolvedMessage,
     found: Mapping[tuple[UUID, str], Sequence[Found]],
-    marked: Sequence[Home],
+    marked: Sequence[SessionMark],
     here: Sequence[Found],
 ) -> Original | None:
     """Return the original message in its current session.
@@ -158,11 +164,11 @@ def _itself(
     address.
     """
     number = message.event.message_id or ""
-    sessions = dict.fromkeys(home.session_id for home in marked)
+    sessions = dict.fromkeys(mark.session_id for mark in marked)
     there = [
         candidate for session_id in sessions for candidate in found.get((session_id, number), ())
     ]
-    arrivals = {(home.session_id, home.arrival) for home in marked}
+    arrivals = {(mark.session_id, mark.arrival) for mark in marked}
     for candidate in there:
         where = (candidate.original.session_id, candidate.original.place)
         if candidate.original.is_waiting and where in arrivals:

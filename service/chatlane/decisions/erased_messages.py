@@ -40,7 +40,7 @@ async def leave_out_erased(
     The erasure list is read in the transaction that has moved the cursors: a change of the list
     waits for transactions that moved their cursors before.
     """
-    names = {id(candidate): key.digests_of(candidate.heard.address) for candidate in prepared}
+    names = {id(candidate): key.digests_of(candidate.declared.address) for candidate in prepared}
     all_digests = frozenset().union(*names.values())
     found = await erasure_list_sql.who_is_listed(connection, all_digests) if all_digests else []
     if not found:
@@ -53,12 +53,12 @@ async def leave_out_erased(
     forgotten: dict[LogMessage, datetime] = {}
     for candidate in prepared:
         entries = [entry for digest in names[id(candidate)] for entry in listed.get(digest, ())]
-        message, event = candidate.heard.message, candidate.heard.event
+        message, event = candidate.declared.message, candidate.declared.event
         # If an id belongs to another person by now, no open session was the erased person's.
         ends = [entry.until for entry in entries if not entry.is_past]
         if any(entry.covers(message.stored_at, event.sent_at) for entry in entries):
             # The mark detects the message if it is published again days later.
-            marks.update(digests(event, candidate.heard.address))
+            marks.update(digests(event, candidate.declared.address))
             note_erased(effects, StreamName.INBOUND, message.sequence, message.stored_at)
         else:
             kept.append(candidate)

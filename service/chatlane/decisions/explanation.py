@@ -59,7 +59,7 @@ async def explain(
         return _refused(prepared)
     book = AliasBook()
     if connection is not None:
-        address = prepared.heard.address
+        address = prepared.declared.address
         book = await aliases.read_book(connection, prepared.lookups, [address])
     arrived = arrive(prepared, book)
     if isinstance(arrived, RejectedMessage):
@@ -133,7 +133,7 @@ def _command(arrived: ResolvedMessage, catalog: Catalog) -> Facts:
 
 
 def _key_rules(prepared: ValidatedEvent, key: ParsedKey) -> list[str]:
-    address, rules = prepared.heard.address, prepared.heard.platform.keys
+    address, rules = prepared.declared.address, prepared.declared.platform.keys
     reasons = []
     if key.chat != address.chat_id:
         reasons.append(

@@ -149,7 +149,7 @@ class ValidatedEvent(NamedTuple):
             several ids, because aliases are always known there.
     """
 
-    heard: DeclaredEvent
+    declared: DeclaredEvent
     lookups: set[AliasId]
     plain: ResolvedMessage | RejectedMessage | None
 
@@ -180,12 +180,12 @@ def _parsed(event: InboundEvent, platform: Platform, account: Account) -> Comman
     return parse_command(event.text, platform.commands, account.bot_name, account.mention)
 
 
-def _details(heard: DeclaredEvent, event: InboundEvent) -> str:
+def _details(declared: DeclaredEvent, event: InboundEvent) -> str:
     details = details_json(event)
-    if heard.message.trace is None:
+    if declared.message.trace is None:
         return details
     # Stored with the message, so that its turn joins the trace whenever it is claimed.
-    return without_nulls({**from_json(details), PARENT: dict(heard.message.trace)[PARENT]})
+    return without_nulls({**from_json(details), PARENT: dict(declared.message.trace)[PARENT]})
 
 
 def prepare_inbound(message: LogMessage, catalog: Catalog) -> ValidatedEvent | RejectedMessage:
@@ -209,7 +209,7 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> ValidatedEvent | R
     if event.sender is not None and _is_staff(event.sender, address, account):
         # The chat is that of the person, and our people are not its person.
         address = address._replace(sender_id=None, sender_alt_id=None, sender_aliases=())
-    heard = DeclaredEvent(
+    declared = DeclaredEvent(
         message=message,
         event=event,
         address=address,
@@ -221,8 +221,8 @@ def prepare_inbound(message: LogMessage, catalog: Catalog) -> ValidatedEvent | R
         command=_command(event, platform, account),
     )
     persons = platform.person_aliases
-    plain = None if persons else _arrived(heard, Resolved(address))
-    return ValidatedEvent(heard, lookups(address, persons=persons), plain)
+    plain = None if persons else _arrived(declared, Resolved(address))
+    return ValidatedEvent(declared, lookups(address, persons=persons), plain)
 
 
 def _undeclared(reason: DeadReason, subject: LogSubject) -> str:
@@ -239,92 +239,95 @@ def _undeclared(reason: DeadReason, subject: LogSubject) -> str:
 
 def arrive(prepared: ValidatedEvent, book: AliasBook) -> ResolvedMessage | RejectedMessage:
     """Resolve the person and chat of a message, and learn aliases from it."""
-    heard = prepared.heard
-    persons = heard.platform.person_aliases
-    if heard.address.migrate_to is not None and not heard.platform.chats_migrate:
+    declared = prepared.declared
+    persons = declared.platform.person_aliases
+    if declared.address.migrate_to is not None and not declared.platform.chats_migrate:
         # Trusting the event would give people access to the history of another chat.
         detail = "migrate_to: chats of this platform keep their ids (chats_migrate)"
-        return RejectedMessage(heard.message, DeadReason.INVALID, detail)
+        return RejectedMessage(declared.message, DeadReason.INVALID, detail)
     learned = book.learn(
-        heard.address, heard.message.stored_at, persons=persons, own_ids=heard.account.own_ids
+        declared.address,
+        declared.message.stored_at,
+        persons=persons,
+        own_ids=declared.account.own_ids,
     )
     if learned.refused_move:
         return RejectedMessage(
-            heard.message, DeadReason.INVALID, "migrate_to: the id of another chat"
+            declared.message, DeadReason.INVALID, "migrate_to: the id of another chat"
         )
-    resolved = book.resolve(heard.address, persons=persons, at=heard.message.stored_at)
-    if prepared.plain is not None and resolved.address is heard.address and not learned.merges:
+    resolved = book.resolve(declared.address, persons=persons, at=declared.message.stored_at)
+    if prepared.plain is not None and resolved.address is declared.address and not learned.merges:
         return prepared.plain
-    return _arrived(heard, resolved, heard.address.migrate_to if learned.merges else None)
+    return _arrived(declared, resolved, declared.address.migrate_to if learned.merges else None)
 
 
 def _arrived(
-    heard: DeclaredEvent, resolved: Resolved, moves_to: str | None = None
+    declared: DeclaredEvent, resolved: Resolved, moves_to: str | None = None
 ) -> ResolvedMessage | RejectedMessage:
-    if heard.tells_delivery:
-        return _receipt_message(heard, resolved)
-    key = session_key(resolved.address, heard.platform.keys)
+    if declared.tells_delivery:
+        return _receipt_message(declared, resolved)
+    key = session_key(resolved.address, declared.platform.keys)
     if isinstance(key, NoConversation):
-        return RejectedMessage(heard.message, key.reason, key.detail)
-    message, event, platform = heard.message, heard.event, heard.platform
-    meant = event if event.kind not in _REWRITTEN else _as_meant(heard)
-    is_ignored = heard.is_ignored
+        return RejectedMessage(declared.message, key.reason, key.detail)
+    message, event, platform = declared.message, declared.event, declared.platform
+    meant = event if event.kind not in _REWRITTEN else _as_meant(declared)
+    is_ignored = declared.is_ignored
     arrived = ResolvedMessage(
         event=meant,
         session_key=key,
-        former_keys=_former_keys(heard, resolved, key) if resolved.former else (),
-        digests=digests(event, _numbering(heard, resolved), resolved.person),
-        agent=heard.agent,
-        policy=heard.policy,
+        former_keys=_former_keys(declared, resolved, key) if resolved.former else (),
+        digests=digests(event, _numbering(declared, resolved), resolved.person),
+        agent=declared.agent,
+        policy=declared.policy,
         stored_at=message.stored_at,
         size_bytes=len(message.body),
         source=source_json(event),
-        details=_details(heard, meant),
+        details=_details(declared, meant),
         person=resolved.person or resolved.address.participant,
         is_ignored=is_ignored,
         wants_reset_notice=platform.reset_notices,
         notices=platform.notices,
         moves_to=moves_to,
         trace=message.trace,
-        command=None if is_ignored else heard.command,
+        command=None if is_ignored else declared.command,
         logged=message,
-        targets=_digests_of(event.message_id, heard, resolved) if event.kind in _CHANGES else (),
-        thread_of=_digests_of(event.reply_to, heard, resolved) if heard.opens_thread else (),
-        pair=_pair(heard, resolved, key) if heard.is_of_bot and not is_ignored else None,
-        counted=_counted(heard, resolved) if platform.limits and not is_ignored else None,
-        delivery_policy=heard.delivery_policy,
+        targets=_digests_of(event.message_id, declared, resolved) if event.kind in _CHANGES else (),
+        thread_of=_digests_of(event.reply_to, declared, resolved) if declared.opens_thread else (),
+        pair=_pair(declared, resolved, key) if declared.is_of_bot and not is_ignored else None,
+        counted=_counted(declared, resolved) if platform.limits and not is_ignored else None,
+        delivery_policy=declared.delivery_policy,
     )
     if meant.reply_to and not is_ignored:
-        arrived = arrived._replace(replied=_digests_of(meant.reply_to, heard, resolved))
+        arrived = arrived._replace(replied=_digests_of(meant.reply_to, declared, resolved))
     sender = event.sender
     if sender is not None and sender.alt_id and sender.id:
-        is_unresolved = resolved.address is heard.address and not platform.person_aliases
+        is_unresolved = resolved.address is declared.address and not platform.person_aliases
         # The adapter may have sent only this id before.
         arrived = arrived._replace(other_ids=(sender.id,)) if is_unresolved else arrived
-    if heard.is_of_staff:
-        pause = heard.account.staff_pause
+    if declared.is_of_staff:
+        pause = declared.account.staff_pause
         arrived = arrived._replace(command=None, pair=None, counted=None, staff_pause=pause)
-    if heard.address.profile != MAIN_PROFILE:
-        former = former_digests(event, _numbering(heard, resolved), resolved.person)
+    if declared.address.profile != MAIN_PROFILE:
+        former = former_digests(event, _numbering(declared, resolved), resolved.person)
         arrived = arrived._replace(former_digests=former)
     if event.kind is not Kind.ATTACHMENTS:
         return arrived
-    return arrived._replace(files_of=_digests_of(event.message_id, heard, resolved))
+    return arrived._replace(files_of=_digests_of(event.message_id, declared, resolved))
 
 
-def _former_keys(heard: DeclaredEvent, resolved: Resolved, key: str) -> tuple[str, ...]:
-    former = [session_key(address, heard.platform.keys) for address in resolved.former]
+def _former_keys(declared: DeclaredEvent, resolved: Resolved, key: str) -> tuple[str, ...]:
+    former = [session_key(address, declared.platform.keys) for address in resolved.former]
     return tuple(other for other in former if isinstance(other, str) and other != key)
 
 
 def _digests_of(
-    message_id: str | None, heard: DeclaredEvent, resolved: Resolved
+    message_id: str | None, declared: DeclaredEvent, resolved: Resolved
 ) -> tuple[bytes, ...]:
-    address = _numbering(heard, resolved)
-    return digests_of_message(message_id, heard.event, address, resolved.person)
+    address = _numbering(declared, resolved)
+    return digests_of_message(message_id, declared.event, address, resolved.person)
 
 
-def _numbering(heard: DeclaredEvent, resolved: Resolved) -> Address:
+def _numbering(declared: DeclaredEvent, resolved: Resolved) -> Address:
     """Return the address within which the platform's message ids are unique.
 
     It is the address of the event, unless the id of the DM was reassigned: the new holder of the
@@ -332,29 +335,29 @@ def _numbering(heard: DeclaredEvent, resolved: Resolved) -> Address:
     count as duplicates of them.
     """
     if not resolved.is_handed_on or resolved.person is None:
-        return heard.address
-    return heard.address._replace(chat_id=resolved.person)
+        return declared.address
+    return declared.address._replace(chat_id=resolved.person)
 
 
-def _receipt_message(heard: DeclaredEvent, resolved: Resolved) -> ResolvedMessage:
+def _receipt_message(declared: DeclaredEvent, resolved: Resolved) -> ResolvedMessage:
     """Return a receipt: it belongs to no conversation by its key, and leaves no mark itself."""
     return ResolvedMessage(
-        event=heard.event,
+        event=declared.event,
         session_key="",
         former_keys=(),
         digests=(),
-        agent=heard.agent,
-        policy=heard.policy,
-        stored_at=heard.message.stored_at,
-        size_bytes=len(heard.message.body),
+        agent=declared.agent,
+        policy=declared.policy,
+        stored_at=declared.message.stored_at,
+        size_bytes=len(declared.message.body),
         source="",
         details="",
-        receipt=_receipt(heard, resolved),
+        receipt=_receipt(declared, resolved),
     )
 
 
-def _receipt(heard: DeclaredEvent, resolved: Resolved) -> ArrivedReceipt:
-    event = heard.event
+def _receipt(declared: DeclaredEvent, resolved: Resolved) -> ArrivedReceipt:
+    event = declared.event
     receipt, key = event.receipt, None
     if receipt is not None:
         with suppress(ValueError):
@@ -362,32 +365,32 @@ def _receipt(heard: DeclaredEvent, resolved: Resolved) -> ArrivedReceipt:
     ids = receipt.message_ids if receipt is not None else ()
     # An empty id names nothing, and keeps the place of its piece.
     message_ids = ids or tuple(filter(None, (event.message_id,)))
-    digests = tuple(_digests_of(message_id, heard, resolved) for message_id in message_ids)
+    digests = tuple(_digests_of(message_id, declared, resolved) for message_id in message_ids)
     return ArrivedReceipt(key, receipt, message_ids, digests)
 
 
-def _pair(heard: DeclaredEvent, resolved: Resolved, key: str) -> Pair:
+def _pair(declared: DeclaredEvent, resolved: Resolved, key: str) -> Pair:
     bot = resolved.person or resolved.address.participant or ""
-    return pair_of(key, bot, heard.platform.bot_budget)
+    return pair_of(key, bot, declared.platform.bot_budget)
 
 
-def _as_meant(heard: DeclaredEvent) -> InboundEvent:
+def _as_meant(declared: DeclaredEvent) -> InboundEvent:
     """Return an event as its turn or the transcript has to show it.
 
     An action is a message that answers the message with its control. A reaction and a change of the
     chat are context for later turns, unless reactions start turns of the agent. An edit has no
     command before its text.
     """
-    event, sender = heard.event, heard.event.sender
+    event, sender = declared.event, declared.event.sender
     if event.kind is Kind.ACTION:
         return as_message(event)
     if event.kind is Kind.REACTION:
-        return _as_reply(event, is_observed=not heard.agent.reaction_turns)
+        return _as_reply(event, is_observed=not declared.agent.reaction_turns)
     if event.kind is Kind.SERVICE:
         return event.model_copy(update={"observed": True}) if event.service else event
-    if event.counts_as_new and sender is not None and is_bot(sender) and heard.asks_nothing:
+    if event.counts_as_new and sender is not None and is_bot(sender) and declared.asks_nothing:
         return event.model_copy(update={"counts_as_new": None})
-    command = _parsed(event, heard.platform, heard.account)
+    command = _parsed(event, declared.platform, declared.account)
     if command is None or command.name is None or command.is_for_router_only:
         return event
     return event.model_copy(update={"text": command.message})
@@ -424,10 +427,10 @@ def _stops(command: Command | None) -> bool:
     return command is not None and command.name is CommandName.STOP and not command.rest
 
 
-def _counted(heard: DeclaredEvent, resolved: Resolved) -> Counted | None:
-    limits, event = heard.platform.limits, heard.event
-    if limits is None or event.kind not in _OF_PEOPLE or _stops(heard.command):
+def _counted(declared: DeclaredEvent, resolved: Resolved) -> Counted | None:
+    limits, event = declared.platform.limits, declared.event
+    if limits is None or event.kind not in _OF_PEOPLE or _stops(declared.command):
         return None
     person = resolved.person or resolved.address.participant
     found = counters(limits, event.platform, event.account, chat_token_of(event), person)
-    return Counted(found, heard.message) if found else None
+    return Counted(found, declared.message) if found else None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.replies import RepliedRow
     from chatlane.domain.states import Lane
-    from chatlane.store.history.edits import Home
+    from chatlane.store.history.edits import SessionMark
 
 
 async def load(
@@ -37,8 +37,8 @@ async def load(
         return None
     digests = {digest for message in answering for digest in message.replied}
     own = await replies.find_own(connection, await find_own_messages(connection, digests))
-    homes = await edits.find_homes(connection, digests)
-    places = [_sessions_of(message, homes, bound) for message in answering]
+    marks = await edits.find_marks(connection, digests)
+    places = [_sessions_of(message, marks, bound) for message in answering]
     wanted = {
         (session_id, message.event.reply_to or "")
         for message, session_ids in zip(answering, places, strict=True)
@@ -56,12 +56,14 @@ async def load(
 
 
 def _sessions_of(
-    message: ResolvedMessage, homes: Mapping[bytes, Sequence[Home]], bound: Mapping[str, Lane]
+    message: ResolvedMessage,
+    marks: Mapping[bytes, Sequence[SessionMark]],
+    bound: Mapping[str, Lane],
 ) -> list[UUID]:
     """Return the sessions that may hold the answered message, the session of the lane first."""
     lane = bound.get(message.session_key)
     here = [] if lane is None else [lane.session_id]
-    marked = [home.session_id for digest in message.replied for home in homes.get(digest, ())]
+    marked = [mark.session_id for digest in message.replied for mark in marks.get(digest, ())]
     return list(dict.fromkeys([*here, *marked]))
 
 

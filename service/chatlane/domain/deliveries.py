@@ -51,7 +51,7 @@ class NewDelivery(NamedTuple):
 
 
 class DeliveredPiece(NamedTuple):
-    """A message of ours on a platform.
+    """One of our messages on a platform.
 
     Attributes:
         digest: Digest of the platform's message id and its chat (`domain.addressing.dedupe`).
@@ -68,7 +68,7 @@ class DeliveredPiece(NamedTuple):
 
 @dataclass(slots=True)
 class Delivery:
-    """What is known about the delivery of an outbound message.
+    """The state of the delivery of an outbound message.
 
     Attributes:
         agent: None while only a receipt is known, as after a restore of the database.

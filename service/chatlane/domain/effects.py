@@ -109,7 +109,7 @@ class SeenRow(NamedTuple):
 
 
 class FirstCopy(NamedTuple):
-    """What is known of the first event with a digest."""
+    """The first event with a digest."""
 
     fingerprint: int
     session_id: UUID | None = None
@@ -265,7 +265,7 @@ class TitleRow(NamedTuple):
 
 @dataclass(slots=True)
 class Used:
-    """What results report that they used: counts and amounts to add, gauges to replace."""
+    """Usage that results report: counts and amounts to add, gauges to replace."""
 
     counts: Counter[str] = field(default_factory=Counter)
     costs: dict[str, Decimal] = field(default_factory=dict)

@@ -164,7 +164,7 @@ def message_of(
 
 
 def _reasoning(fields: Mapping[str, object]) -> tuple[dict[str, object] | None, str | None]:
-    """Return what the model thought before a row, and why a part of it cannot be kept."""
+    """Return the reasoning before a row, and why a part of it cannot be kept."""
     texts = (fields.get(name) for name in ("reasoning", "reasoning_content"))
     text = next((scrubbed(text) for text in texts if isinstance(text, str) and text), None)
     given: dict[str, object] = {}
@@ -189,7 +189,7 @@ def _reasoning(fields: Mapping[str, object]) -> tuple[dict[str, object] | None, 
 
 
 def use_of(fields: Mapping[str, object]) -> OldUse:
-    """Return what a conversation was set to and what it used.
+    """Return the settings and the usage of a conversation.
 
     Raises:
         UnreadableError: Its configuration cannot be kept.

@@ -43,7 +43,7 @@ class OldEntry(NamedTuple):
 
 
 class OldUse(NamedTuple):
-    """What a conversation was set to and what it used; all but the model and directory are JSON text."""
+    """Settings and usage of a conversation; all but the model and directory are JSON text."""
 
     cwd: str | None = None
     model: str | None = None

@@ -485,9 +485,9 @@ def _leads_to(message: DecodedMessage) -> StreamName | None:
     if not isinstance(content, ValidatedEvent):
         # Dead letters are database rows; their announcements are few and small.
         return None
-    heard = content.heard
-    if not starts_turn(heard.event, heard.agent) or heard.is_ignored:
+    declared = content.declared
+    if not starts_turn(declared.event, declared.agent) or declared.is_ignored:
         return None
-    if heard.command is not None and heard.command.is_for_router_only:
+    if declared.command is not None and declared.command.is_for_router_only:
         return StreamName.OUTBOUND
-    return StreamName.ROUTED if heard.agent.delivery == "stream" else StreamName.TURNS
+    return StreamName.ROUTED if declared.agent.delivery == "stream" else StreamName.TURNS

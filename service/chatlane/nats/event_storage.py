@@ -15,7 +15,7 @@ _TURN_EVENT: Final = TURN_EVENTS.partition("*")[0]
 
 @dataclass(slots=True)
 class EventStorage:
-    """Which events the stream EVENTS stores, as of the last look."""
+    """The kinds of events that the stream EVENTS stored when it was last read."""
 
     has_turn_events: bool = True
 

@@ -156,7 +156,7 @@ async def _walk_rows(
     platform: str | None,
     account: str | None,
 ) -> "AsyncIterator[Record]":
-    """Yield what a statement returns of each piece of a table, one table after the other."""
+    """Yield the rows that a statement returns for each piece of a table, one table after the other."""
     for edge_sql, found_sql in walks:
         after: tuple[UUID, int] = (_START, 0)
         while True:

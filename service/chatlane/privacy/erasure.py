@@ -96,7 +96,7 @@ class _Run:
     """One run of an erasure, and the data that it has found."""
 
     id: UUID
-    gone: ErasureScope
+    scope: ErasureScope
     #: By shared session, how the sources of its rows name the person.
     shared: dict[UUID, list[Said]] = field(default_factory=dict)
     early: set[bytes] = field(default_factory=set)
@@ -105,11 +105,11 @@ class _Run:
 
     @property
     def ids(self) -> Ids:
-        return self.gone.ids
+        return self.scope.ids
 
     @property
     def until(self) -> datetime:
-        return self.gone.until
+        return self.scope.until
 
 
 class Erasing:
@@ -221,13 +221,13 @@ class Erasing:
         end = await self._fence(erasure_id, ids, until)
         return await self._resumed(erasure_id, ErasureScope(ids, end))
 
-    async def _resumed(self, erasure_id: UUID, gone: ErasureScope) -> _Run:
+    async def _resumed(self, erasure_id: UUID, scope: ErasureScope) -> _Run:
         async with self._transaction() as connection:
-            gone.sessions |= await erasure_list_sql.read_ids(connection, erasure_id, "session")
-            gone.turns |= await erasure_list_sql.read_ids(connection, erasure_id, "turn")
-            gone.messages |= await erasure_list_sql.read_ids(connection, erasure_id, "message")
-            gone.shared |= await erasure_list_sql.read_ids(connection, erasure_id, "shared")
-        return _Run(erasure_id, gone)
+            scope.sessions |= await erasure_list_sql.read_ids(connection, erasure_id, "session")
+            scope.turns |= await erasure_list_sql.read_ids(connection, erasure_id, "turn")
+            scope.messages |= await erasure_list_sql.read_ids(connection, erasure_id, "message")
+            scope.shared |= await erasure_list_sql.read_ids(connection, erasure_id, "shared")
+        return _Run(erasure_id, scope)
 
     async def _until_none(self, count: Callable[[], Awaitable[int]], problem: str) -> None:
         """Wait until a count reaches zero.
@@ -280,7 +280,7 @@ class Erasing:
 
     async def _share_mixed(self, run: _Run) -> None:
         """Clear the owner of sessions that others wrote in, as the next message there would."""
-        for session_id, key in (await self._finder.find_mixed(run.gone)).items():
+        for session_id, key in (await self._finder.find_mixed(run.scope)).items():
             async with self._transaction() as connection:
                 lanes = await erase_sql.lanes_to(connection, session_id)
                 locked = await sessions.lock(connection, [session_id])
@@ -289,9 +289,9 @@ class Erasing:
                 await sessions.update(connection, locked.values())
 
     async def _remove_sessions(self, run: _Run) -> None:
-        found = await self._finder.find_sessions(run.gone)
+        found = await self._finder.find_sessions(run.scope)
         for key in found.values():
-            run.gone.add_chat(key)
+            run.scope.add_chat(key)
         session_ids = sorted(found)
         for begin in range(0, len(session_ids), _SESSIONS_AT_ONCE):
             await self._remove(run, session_ids[begin : begin + _SESSIONS_AT_ONCE], found)
@@ -299,7 +299,7 @@ class Erasing:
     async def _remove(self, run: _Run, ids: Sequence[UUID], keys: Mapping[UUID, str]) -> None:
         async with self._transaction() as connection:
             await erasure_list_sql.note_ids(connection, run.id, "session", ids)
-        run.gone.sessions |= set(ids)
+        run.scope.sessions |= set(ids)
         for session_id in ids:
             await self._trim(run, session_id)
         async with self._transaction() as connection:
@@ -331,10 +331,10 @@ class Erasing:
     # Sessions that others share
 
     async def _blank_shared(self, run: _Run) -> None:
-        run.shared |= await self._finder.find_shared(run.gone)
+        run.shared |= await self._finder.find_shared(run.scope)
         async with self._transaction() as connection:
             await erasure_list_sql.note_ids(connection, run.id, "shared", run.shared)
-        run.gone.shared |= run.shared.keys()
+        run.scope.shared |= run.shared.keys()
         async with self._transaction() as connection:
             continuations = await erase_sql.heirs_of(connection, run.shared)
             same_lanes = await erase_sql.of_same_lanes(
@@ -362,8 +362,8 @@ class Erasing:
             async with self._transaction() as connection:
                 rows = await erase_sql.rows_of(connection, session_id, whos, run.until)
             own_rows = [row for row in rows if row.is_own]
-            run.gone.messages |= {row.id for row in own_rows if row.id is not None}
-            run.gone.turns |= {row.turn_id for row in own_rows if row.turn_id is not None}
+            run.scope.messages |= {row.id for row in own_rows if row.id is not None}
+            run.scope.turns |= {row.turn_id for row in own_rows if row.turn_id is not None}
 
     async def _blank(self, run: _Run, session_id: UUID, *, has_summary: bool) -> None:
         whos = run.shared.get(session_id, [])
@@ -379,10 +379,10 @@ class Erasing:
                 waiting[1] for waiting in line
             }
             answered = {row.turn_id for row in own_rows if row.turn_id is not None}
-            run.gone.messages |= message_ids
-            run.gone.turns |= answered
+            run.scope.messages |= message_ids
+            run.scope.turns |= answered
             has_summary = has_summary or any(row.is_own for row in archived)
-            turns_gone, messages_gone = frozenset(run.gone.turns), frozenset(run.gone.messages)
+            turns_gone, messages_gone = frozenset(run.scope.turns), frozenset(run.scope.messages)
             blanked = rows_to_blank(rows, turns_gone, messages_gone, has_summary=has_summary)
             archived_places = [
                 (removal, seq)
@@ -417,11 +417,11 @@ class Erasing:
 
     async def _forget_quotes(self, run: _Run) -> None:
         """Remove what the person said from rows of others that quote it."""
-        for session_id, authors in sorted((await self._finder.find_quotes(run.gone)).items()):
+        for session_id, authors in sorted((await self._finder.find_quotes(run.scope)).items()):
             async with self._transaction() as connection:
                 await sessions.lock(connection, [session_id])
                 count = await erase_sql.forget_quotes(
-                    connection, session_id, authors, run.gone.messages, run.until
+                    connection, session_id, authors, run.scope.messages, run.until
                 )
                 await self._note(
                     connection, run, Receipt("quotes", count, [{"session": session_id}])
@@ -432,25 +432,25 @@ class Erasing:
 
         async def running() -> int:
             async with self._transaction() as connection:
-                await turns.lock(connection, run.gone.turns)
-                await erase_sql.clear_turns(connection, run.gone.turns)
-                return await erase_sql.count_running(connection, run.gone.turns)
+                await turns.lock(connection, run.scope.turns)
+                await erase_sql.clear_turns(connection, run.scope.turns)
+                return await erase_sql.count_running(connection, run.scope.turns)
 
         await self._until_none(
             running,
             "turns still run on erased messages: run the command again when they have ended",
         )
         async with self._transaction() as connection:
-            left = await erase_sql.with_answers(connection, run.gone.turns, run.gone.messages)
+            left = await erase_sql.with_answers(connection, run.scope.turns, run.scope.messages)
         for session_id in sorted(left):
             await self._blank(run, session_id, has_summary=False)
 
     # Data outside of sessions
 
     async def _delete_lanes(self, run: _Run) -> None:
-        lanes = await self._finder.find_lanes(run.gone)
+        lanes = await self._finder.find_lanes(run.scope)
         for key, _ in lanes:
-            run.gone.add_chat(key)
+            run.scope.add_chat(key)
         async with self._transaction() as connection:
             count = await erase_sql.delete_lanes(connection, sorted(lanes))
             names = await erase_sql.delete_lane_aliases(connection, {key for key, _ in lanes})
@@ -458,26 +458,26 @@ class Erasing:
             await self._note(connection, run, Receipt("lane_aliases", names))
 
     async def _delete_letters(self, run: _Run) -> None:
-        async for found in self._finder.find_letters(run.gone):
+        async for found in self._finder.find_letters(run.scope):
             letters = [letter.id for letter in found]
             async with self._transaction() as connection:
                 await erase_sql.delete_letters(connection, letters)
                 await self._note(connection, run, Receipt("dead_letters", len(letters), letters))
-            run.gone.letters |= set(letters)
+            run.scope.letters |= set(letters)
         async with self._transaction() as connection:
             receipt = await erasure_list_sql.receipts(connection, run.id)
         if "dead_letters" in receipt:
             # Include letters that an interrupted run deleted, to find their announcements.
-            run.gone.letters |= {UUID(str(letter)) for letter in receipt["dead_letters"].ids}
+            run.scope.letters |= {UUID(str(letter)) for letter in receipt["dead_letters"].ids}
 
     async def _forget_replies(self, run: _Run) -> None:
-        async for requests in self._finder.find_replies(run.gone, run.answered_until):
+        async for requests in self._finder.find_replies(run.scope, run.answered_until):
             async with self._transaction() as connection:
                 await erase_sql.forget_replies(connection, requests)
                 await self._note(connection, run, Receipt("api_requests", len(requests)))
 
     async def _clear_audit(self, run: _Run) -> None:
-        async for lines in self._finder.find_audit_lines(run.gone):
+        async for lines in self._finder.find_audit_lines(run.scope):
             async with self._transaction() as connection:
                 await erase_sql.clear_audit_lines(connection, lines)
                 await self._note(connection, run, Receipt("audit", len(lines), lines))
@@ -487,7 +487,7 @@ class Erasing:
         async with self._transaction() as connection:
             through = await erase_sql.last_outbox_row(connection)
         await self._until_none(
-            lambda: self._finder.count_in_outbox(run.gone, through),
+            lambda: self._finder.count_in_outbox(run.scope, through),
             "rows of the outbox are not published: check that a router runs and that no stream is "
             "full, then run the command again",
         )
@@ -502,7 +502,7 @@ class Erasing:
 
     async def _delete_aliases(self, run: _Run) -> None:
         ids = run.ids
-        chats = [chat_alias(chat, ids.scope) for chat in run.gone.chats]
+        chats = [chat_alias(chat, ids.scope) for chat in run.scope.chats]
         async with self._transaction() as connection:
             here, until = (ids.platform, ids.account), run.until
             count = await erase_sql.delete_ids(connection, here, ids.identity.name, until)
@@ -512,7 +512,7 @@ class Erasing:
     # Streams
 
     async def _erase_stream(self, run: _Run, stream: StreamName) -> None:
-        async for messages in self._finder.find_messages(run.gone, stream):
+        async for messages in self._finder.find_messages(run.scope, stream):
             rows = [ErasedRow(stream, message.sequence, message.stored_at) for message in messages]
             if stream is StreamName.INBOUND:
                 for message in messages:
@@ -531,33 +531,33 @@ class Erasing:
     async def _look(self, run: _Run) -> dict[str, int]:
         """Return how much is left by store; empty if nothing is left."""
         self._told("searching for remaining data")
-        gone = run.gone
-        ids = gone.ids
+        scope = run.scope
+        ids = scope.ids
         async with self._transaction() as connection:
             known = await erase_sql.count_ids(
-                connection, (ids.platform, ids.account), ids.identity.name, gone.until
+                connection, (ids.platform, ids.account), ids.identity.name, scope.until
             )
-            answers = await erase_sql.with_answers(connection, gone.turns, gone.messages)
+            answers = await erase_sql.with_answers(connection, scope.turns, scope.messages)
             through = await erase_sql.last_outbox_row(connection)
         found = {
-            "sessions": len(await self._finder.find_sessions(gone)),
-            "shared sessions": len((await self._finder.find_shared(gone)).keys() | answers),
-            "quotes": len(await self._finder.find_quotes(gone)),
-            "lanes": len(await self._finder.find_lanes(gone)),
-            "dead_letters": sum([len(batch) async for batch in self._finder.find_letters(gone)]),
+            "sessions": len(await self._finder.find_sessions(scope)),
+            "shared sessions": len((await self._finder.find_shared(scope)).keys() | answers),
+            "quotes": len(await self._finder.find_quotes(scope)),
+            "lanes": len(await self._finder.find_lanes(scope)),
+            "dead_letters": sum([len(batch) async for batch in self._finder.find_letters(scope)]),
             "api_requests": sum(
                 [
                     len(batch)
-                    async for batch in self._finder.find_replies(run.gone, run.answered_until)
+                    async for batch in self._finder.find_replies(run.scope, run.answered_until)
                 ]
             ),
-            "audit": sum([len(batch) async for batch in self._finder.find_audit_lines(gone)]),
-            "outbox": await self._finder.count_in_outbox(gone, through),
+            "audit": sum([len(batch) async for batch in self._finder.find_audit_lines(scope)]),
+            "outbox": await self._finder.count_in_outbox(scope, through),
             "aliases": known,
         }
         for stream in STREAMS_OF_PEOPLE:
             found[stream] = sum(
-                [len(batch) async for batch in self._finder.find_messages(gone, stream)]
+                [len(batch) async for batch in self._finder.find_messages(scope, stream)]
             )
         return {store: count for store, count in found.items() if count}
 
@@ -585,7 +585,7 @@ def _edited_in(body: bytes, ids: Ids) -> set[bytes]:
 async def delete_noted(
     transaction: Transaction, streams: StreamErasure, rows: Sequence[ErasedRow], *, overwrite: bool
 ) -> None:
-    """Delete noted messages of one stream, and note that they are gone.
+    """Delete noted messages of one stream, and note that they are scope.
 
     The generation of the stream is noted first, so that a comparison that finds them missing can
     explain the loss.

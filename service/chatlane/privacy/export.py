@@ -58,8 +58,8 @@ class Export:
         yield EndRecord(records=count)
 
     async def _records(self, person: Person, at: datetime | None) -> AsyncIterator[ExportRecord]:
-        gone = ErasureScope(await self._finder.find_ids(person, at), _FAR)
-        ids = gone.ids
+        scope = ErasureScope(await self._finder.find_ids(person, at), _FAR)
+        ids = scope.ids
         yield PersonRecord(
             platform=ids.platform,
             account=ids.account,
@@ -68,33 +68,33 @@ class Export:
             exported_at=datetime.now(UTC),
         )
         for part in (self._names, self._conversations, self._elsewhere):
-            async for record in part(gone):
+            async for record in part(scope):
                 yield record
 
-    async def _names(self, gone: ErasureScope) -> AsyncIterator[ExportRecord]:
-        ids = gone.ids
+    async def _names(self, scope: ErasureScope) -> AsyncIterator[ExportRecord]:
+        ids = scope.ids
         async with self._transaction() as connection:
             account = (ids.platform, ids.account)
             known = await export_sql.aliases(connection, account, ids.identity.name)
         for alias in known:
             yield alias
-        for session_key, session_id in await self._finder.find_lanes(gone):
+        for session_key, session_id in await self._finder.find_lanes(scope):
             yield LaneRecord(session_key=session_key, session_id=session_id)
 
-    async def _conversations(self, gone: ErasureScope) -> AsyncIterator[ExportRecord]:
-        own = await self._finder.find_sessions(gone)
-        gone.sessions |= own.keys()
+    async def _conversations(self, scope: ErasureScope) -> AsyncIterator[ExportRecord]:
+        own = await self._finder.find_sessions(scope)
+        scope.sessions |= own.keys()
         for session_id, key in sorted(own.items()):
-            gone.add_chat(key)
+            scope.add_chat(key)
             async for record in self._session(session_id):
                 yield record
-        shared = await self._finder.find_shared(gone)
+        shared = await self._finder.find_shared(scope)
         for session_id in sorted(shared.keys() - own.keys()):
             async for record in self._shared(session_id, shared[session_id]):
                 yield record
 
-    async def _elsewhere(self, gone: ErasureScope) -> AsyncIterator[ExportRecord]:
-        async for letters in self._finder.find_letters(gone):
+    async def _elsewhere(self, scope: ErasureScope) -> AsyncIterator[ExportRecord]:
+        async for letters in self._finder.find_letters(scope):
             for letter in letters:
                 yield DeadLetterRecord(
                     id=letter.id,
@@ -102,7 +102,7 @@ class Export:
                     stage=letter.stage,
                     body=(letter.body or b"").decode(errors="backslashreplace"),
                 )
-        async for messages in self._finder.find_messages(gone, StreamName.INBOUND):
+        async for messages in self._finder.find_messages(scope, StreamName.INBOUND):
             for message in messages:
                 yield EventRecord(
                     sequence=message.sequence,
@@ -125,17 +125,17 @@ class Export:
 
     async def _shared(self, session_id: UUID, said_as: list[Said]) -> AsyncIterator[ExportRecord]:
         async with self._transaction() as connection:
-            turns, said = await export_sql.answered_in(connection, session_id, said_as)
+            turns, answered = await export_sql.answered_in(connection, session_id, said_as)
             waiting = await export_sql.waiting(connection, session_id)
             revisions = await export_sql.revisions(connection, session_id)
         async for row in export_sql.rows(self._transaction, session_id):
             is_theirs = row.source is not None and is_said(row.source, row.at, said_as)
-            is_answer = row.role != "user" and (row.turn_id in turns or row.reply_to in said)
+            is_answer = row.role != "user" and (row.turn_id in turns or row.reply_to in answered)
             if is_theirs or is_answer:
                 yield row.model_copy(update={"is_theirs": is_theirs})
         for message in waiting:
             if is_said(message.source, message.at, said_as):
                 yield message
         for revision in revisions:
-            if revision.message_id in said:
+            if revision.message_id in answered:
                 yield revision

@@ -154,9 +154,9 @@ class Finder:
         """Drop sessions with rows only before and after a time span, but none within it."""
         async with self._transaction() as connection:
             return {
-                session_id: said
-                for session_id, said in found.items()
-                if await erase_sql.has_said(connection, session_id, said, until)
+                session_id: message_ids
+                for session_id, message_ids in found.items()
+                if await erase_sql.has_said(connection, session_id, message_ids, until)
             }
 
     async def find_quotes(

@@ -45,13 +45,13 @@ async def reply(request: TurnReply, call: Call) -> QuestionReply:
         return _refused(conflict("question_id: this question is not open"))
     if call.at > question.due_at:
         return _refused(conflict("question_id: the time of this question is over"))
-    said = _said(request, question)
-    if isinstance(said, ApiError):
-        return _refused(said)
+    answer = _said(request, question)
+    if isinstance(answer, ApiError):
+        return _refused(answer)
     effects = Effects()
-    await _add_row(request, session, said.content, call, effects)
+    await _add_row(request, session, answer.content, call, effects)
     notices = call.catalog.notices_of(session.platform)
-    settle(question, said.patch, Moment(session, call.at, call.trigger, notices), effects)
+    settle(question, answer.patch, Moment(session, call.at, call.trigger, notices), effects)
     await call.unit_of_work.write(effects, sessions_of=[session])
     return QuestionReply(
         id=new_envelope_id(),
@@ -59,8 +59,8 @@ async def reply(request: TurnReply, call: Call) -> QuestionReply:
         question_id=question.id,
         message_id=question.message_id,
         state=QuestionState.ANSWERED,
-        answer=said.value,
-        values=said.values,
+        answer=answer.value,
+        values=answer.values,
         due_at=question.due_at,
     )
 

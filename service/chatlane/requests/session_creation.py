@@ -147,13 +147,15 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
     agent = case.call.catalog.agents.get(session.agent)
     if agent is None:
         return conflict("its agent is not declared any more")
-    said = {"text": request.text, "attachments": request.attachments}
-    event = await person_event(session, case.call, request, **said)
+    content = {"text": request.text, "attachments": request.attachments}
+    event = await person_event(session, case.call, request, **content)
     arrived = arrived_event(event, session, agent, case.call)
     effects = Effects()
     running = [] if session.active_turn is None else [session.active_turn]
-    asked = await questions.find_open(case.connection, running)
-    placement = Placement({}, {session.id: session}, set(), effects, case.call.slots, asked=asked)
+    open_questions = await questions.find_open(case.connection, running)
+    placement = Placement(
+        {}, {session.id: session}, set(), effects, case.call.slots, asked=open_questions
+    )
     turn_id = placement.answers_question(arrived, session)
     if turn_id is None:
         placement.deliver(arrived, session)
@@ -169,7 +171,7 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
 def arrived_event(
     event: InboundEvent, session: Session, agent: Agent, call: Call
 ) -> ResolvedMessage:
-    """Return what a person said by request, as a message that has arrived in a locked session."""
+    """Return a message that a person sent by request, as it arrives in a locked session."""
     return ResolvedMessage(
         event=event,
         session_key=session.session_key,
@@ -191,7 +193,7 @@ async def person_event(
     request: SessionSubmit | TurnReply,
     **content: Any,  # noqa: ANN401 - fields of the event
 ) -> InboundEvent:
-    """Return what a person says by request, as if it came from the source of the last message."""
+    """Return an event for words of a request, as if it came from the source of the last message."""
     stored = await messages.find_last_source(call.connection, session.id, _ROWS_LOOKED_AT)
     address = address_of(session) if stored is None else stored
     person: Person | None = request.acting_for

@@ -193,8 +193,8 @@ async def _rewind(
     last = await transcript_changes.last_turns(connection, session.id, request.turns)
     if last is None:
         return _changed(session)
-    said = await transcript_changes.count_said(connection, session.id, last.from_seq)
-    await transcript_changes.uncount_said(connection, session.id, said)
+    count = await transcript_changes.count_said(connection, session.id, last.from_seq)
+    await transcript_changes.uncount_said(connection, session.id, count)
     removed = await _remove(connection, session, from_seq=last.from_seq, reason="undone")
     return _changed(session, removed_rows=removed, undone_text=last.text)
 

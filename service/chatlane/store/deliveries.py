@@ -236,7 +236,7 @@ WHERE digest = ANY($1::bytea[])
 
 
 class OwnMessage(NamedTuple):
-    """A message of ours that a platform shows.
+    """One of our messages that a platform shows.
 
     Attributes:
         message_id: Id of the `OutboundMessage`.

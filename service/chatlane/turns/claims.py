@@ -233,7 +233,9 @@ class _Serving:
             self._said = await messages.of_turns(connection, granted)
             again = [turn_id for turn_id in granted if self._turns[turn_id].attempt > 1]
             if again:
-                thoughtful = {one.request.turn_id for one in self._granted if one.agent.reasoning}
+                thoughtful = {
+                    pending.request.turn_id for pending in self._granted if pending.agent.reasoning
+                }
                 self._steps = await messages.steps_of_turns(
                     connection, again, _MAX_STEP_BYTES, with_reasoning=thoughtful
                 )

@@ -128,7 +128,7 @@ class Ground(RuleBasedStateMachine):
             return
         content = decoded(message, self.world.catalog).content
         assert isinstance(content, ValidatedEvent)
-        event, story = content.heard.event, self.story
+        event, story = content.declared.event, self.story
         if event.kind is Kind.MIGRATION:
             decided.moves.append(message)
             return
@@ -152,7 +152,7 @@ class Ground(RuleBasedStateMachine):
     def _accept(
         self, said: Said, content: ValidatedEvent, message: LogMessage, decided: Decided
     ) -> None:
-        command, story = content.heard.command, self.story
+        command, story = content.declared.command, self.story
         if command is not None and command.name in PASSED_ON:
             # What is said behind it is a message like any other.
             said.text, command = command.argument, None

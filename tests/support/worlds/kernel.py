@@ -322,7 +322,7 @@ class Kernel:
         content = decoded(message, self.catalog).content
         if not isinstance(content, ValidatedEvent):
             return []
-        event, address = content.heard.event, content.heard.address
+        event, address = content.declared.event, content.declared.address
         names = await self.fetch(
             "SELECT canonical FROM aliases WHERE kind = 'person'"
             " UNION SELECT identity FROM former_ids"
@@ -582,7 +582,7 @@ def message_id_of(message: LogMessage, declared: Catalog) -> UUID | None:
     content = decoded(message, declared).content
     if not isinstance(content, ValidatedEvent):
         return None
-    first = digests(content.heard.event, content.heard.address)[0]
+    first = digests(content.declared.event, content.declared.address)[0]
     return derived_id(message.stored_at, first, "message")
 
 

@@ -42,8 +42,8 @@ async def rewind(connection: PoolConnectionProxy, session: Session, turns: int) 
     last = await transcript_changes.last_turns(connection, session.id, turns)
     if last is None:
         return Undone(0, None)
-    said = await transcript_changes.count_said(connection, session.id, last.from_seq)
-    session.user_messages = max(0, session.user_messages - said)
+    count = await transcript_changes.count_said(connection, session.id, last.from_seq)
+    session.user_messages = max(0, session.user_messages - count)
     return Undone(
         await transcript_changes.take_out(connection, session.id, last.from_seq), last.text
     )

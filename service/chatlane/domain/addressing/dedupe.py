@@ -137,8 +137,8 @@ def fingerprint(digest: bytes, event: InboundEvent, sender: str | None) -> int |
     # Without an id of the platform, the digest does not contain the chat.
     has_id = event.message_id or event.event_id or event.version
     chat = "" if has_id or event.chat is None else event.chat.id or ""
-    said = f"{len(chat)}:{chat}{len(sender or '')}:{sender or ''}{event.text or ''}"
-    hashed = sha256(digest + said.encode())
+    content = f"{len(chat)}:{chat}{len(sender or '')}:{sender or ''}{event.text or ''}"
+    hashed = sha256(digest + content.encode())
     if not event.model_fields_set.isdisjoint(_SAID):
         parts = encode_part(event, _SAID)
         if parts != "{}":

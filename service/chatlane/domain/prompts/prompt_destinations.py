@@ -49,21 +49,21 @@ def surroundings_of(
         send_to: Where the agent may send on its own.
     """
     declared = [platform for _, platform in sorted(platforms.items())]
-    homes = [
-        _shown(target, home, platform, redaction if hides_ids or platform.hides_ids else None)
+    channels = [
+        _shown(target, channel, platform, redaction if hides_ids or platform.hides_ids else None)
         for platform in declared
-        for target, home in _homes(platform, profile)
+        for target, channel in _homes(platform, profile)
         if "home" in send_to
     ]
     return Surroundings(
         (
             f"**Connected Platforms:** {', '.join((_HERE, *_connected(declared, profile)))}",
-            *(("", "**Home Channels (default destinations):**") if homes else ()),
-            *(f"  - {home.target}: {home.name} ({home.ids})" for home in homes),
+            *(("", "**Home Channels (default destinations):**") if channels else ()),
+            *(f"  - {channel.target}: {channel.name} ({channel.ids})" for channel in channels),
             *(("", "**Delivery options for scheduled tasks:**") if send_to else ()),
         ),
         (
-            *(f'- `"{home.target}"` → Home channel ({home.name})' for home in homes),
+            *(f'- `"{channel.target}"` → Home channel ({channel.name})' for channel in channels),
             *(("", _BY_ID) if "chat" in send_to else ()),
         ),
         "origin" in send_to,

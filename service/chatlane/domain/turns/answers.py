@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Moment(NamedTuple):
-    """Where and when something happens to a question.
+    """The session and the time of a change to a question.
 
     Attributes:
         session: The locked session of its turn.

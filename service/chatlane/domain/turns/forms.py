@@ -135,7 +135,7 @@ def checked_values(
 
 
 def problem_of(fields: Sequence[FormField]) -> str | None:
-    """Return what is wrong with the fields of a form, for the worker that asks; None if nothing."""
+    """Return the first error in the fields of a form, for the worker that asks; None if it has none."""
     names = [field.name for field in fields]
     for place, field in enumerate(fields):
         if field.name in names[:place]:
@@ -154,7 +154,7 @@ def problem_of(fields: Sequence[FormField]) -> str | None:
 
 
 def defaults_of(fields: Sequence[FormField]) -> dict[str, FieldValue]:
-    """Return the values of a form that nobody has filled in."""
+    """Return the values of a form without an answer."""
     return {field.name: field.default for field in fields if field.default is not None}
 
 

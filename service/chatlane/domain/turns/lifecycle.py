@@ -481,9 +481,9 @@ def _finish(
         effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(turn.cancel)))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     # After the end of its session the chat has moved on and expects no answer.
-    said = [] if turn.cancel is CancelReason.SESSION_ENDED else parts
-    answer_ids = [_answer_id(arrived, number) for number in range(len(said))]
-    for number, part in enumerate(said):
+    sent_parts = [] if turn.cancel is CancelReason.SESSION_ENDED else parts
+    answer_ids = [_answer_id(arrived, number) for number in range(len(sent_parts))]
+    for number, part in enumerate(sent_parts):
         # A message that edits an earlier one cannot also take the place of a draft.
         draft = None if number or part.edits is not None else turn.draft
         speaking.say(part, answer_ids[number], effects, number, draft)

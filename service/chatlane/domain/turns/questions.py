@@ -34,7 +34,7 @@ class Pressed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What changes in the question of a running turn.
+    """A change to the question of a running turn.
 
     Attributes:
         patch: The new values of its record, as JSON text.
@@ -72,7 +72,7 @@ class OpenQuestion:
     def reading_of(
         self, event: InboundEvent, at: datetime, notices: Notices
     ) -> Given | Wrong | None:
-        """Return what a message says to this question; None if it does not answer it.
+        """Return the answer that a message gives to this question; None if it gives none.
 
         Args:
             event: The message.
@@ -96,9 +96,9 @@ class OpenQuestion:
             return None
         if not self.fields:
             return self._chosen_or_text(event.text or "")
-        asked = self.fields[self.place]
+        field = self.fields[self.place]
         chosen = option_named(self._options(notices), event.text or "")
-        return chosen or value_of(asked, event.text or "", notices)
+        return chosen or value_of(field, event.text or "", notices)
 
     def _options(self, notices: Notices) -> list[tuple[str, FieldValue | None]]:
         if self.fields:

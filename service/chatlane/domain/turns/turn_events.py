@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class TurnPointer(NamedTuple):
-    """What events need to know of a turn."""
+    """The fields of a turn that its events repeat."""
 
     id: UUID
     attempt: int

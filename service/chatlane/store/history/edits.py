@@ -31,26 +31,26 @@ _ATTACHMENTS: Final = TypeAdapter(tuple[Attachment, ...])
 
 FIND_HOMES_SQL: Final[LiteralString] = """
 -- seen: the sessions of messages, the sessions that took over their rows, and branches
-WITH RECURSIVE home (digest, session_id, arrival, is_copy, hops) AS (
+WITH RECURSIVE mark (digest, session_id, arrival, is_copy, hops) AS (
     SELECT digest, session_id, arrival, false, 0 FROM seen WHERE digest = ANY($1::bytea[])
     UNION ALL
-    SELECT home.digest, heir.id, NULL, home.is_copy OR heir.is_branch, home.hops + 1
-    FROM home CROSS JOIN LATERAL (
+    SELECT mark.digest, heir.id, NULL, mark.is_copy OR heir.is_branch, mark.hops + 1
+    FROM mark CROSS JOIN LATERAL (
         SELECT parent_id AS id, false AS is_branch
-        FROM sessions WHERE id = home.session_id AND link_kind = 'merged'
+        FROM sessions WHERE id = mark.session_id AND link_kind = 'merged'
         UNION ALL
         SELECT id, false FROM sessions
-        WHERE parent_id = home.session_id AND link_kind = 'compression'
+        WHERE parent_id = mark.session_id AND link_kind = 'compression'
         UNION ALL
-        SELECT id, true FROM sessions WHERE parent_id = home.session_id AND link_kind = 'branch'
+        SELECT id, true FROM sessions WHERE parent_id = mark.session_id AND link_kind = 'branch'
     ) AS heir
-    WHERE home.hops < 16
+    WHERE mark.hops < 16
 )
-SELECT digest, session_id, arrival, is_copy FROM home WHERE session_id IS NOT NULL
+SELECT digest, session_id, arrival, is_copy FROM mark WHERE session_id IS NOT NULL
 """
 
 
-class Home(NamedTuple):
+class SessionMark(NamedTuple):
     """A session that may hold a message.
 
     Attributes:
@@ -64,11 +64,13 @@ class Home(NamedTuple):
     is_copy: bool = False
 
 
-async def find_homes(connection: Connection, digests: Iterable[bytes]) -> dict[bytes, list[Home]]:
+async def find_marks(
+    connection: Connection, digests: Iterable[bytes]
+) -> dict[bytes, list[SessionMark]]:
     """Return, by digest, the sessions that messages were routed to and moved to since."""
-    found: dict[bytes, list[Home]] = {}
+    found: dict[bytes, list[SessionMark]] = {}
     for digest, *fields in await connection.fetch(FIND_HOMES_SQL, list(digests)):
-        found.setdefault(digest, []).append(Home(*fields))
+        found.setdefault(digest, []).append(SessionMark(*fields))
     return found
 
 

@@ -367,7 +367,7 @@ class Removal(NamedTuple):
 
 
 async def find_removal(connection: Connection, session_id: UUID, removal: int) -> Removal:
-    """Return what is known of the rows that a change of a locked session took out."""
+    """Return the removal by which a change of a locked session took rows out."""
     [row] = await connection.fetch(FIND_REMOVAL_SQL, session_id, removal)
     return Removal(*row.values())
 
