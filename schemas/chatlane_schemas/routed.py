@@ -39,3 +39,7 @@ class RoutedMessage(StoredContent, SessionOpening):
         default=None,
         description="`[name]` to put before the text in a prompt, if several people talk.",
     )
+    staff_until: Instant | None = Field(
+        default=None,
+        description="One of our people wrote in this chat: the agent does not answer before this time.",
+    )

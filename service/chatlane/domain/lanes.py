@@ -43,6 +43,7 @@ from chatlane.domain.sessions.session_flags import (
     model_override_of,
     resume_mark_of,
     share_session,
+    staff_pause_of,
 )
 from chatlane.domain.sessions.session_handoff import (
     announce_to_agent,
@@ -744,6 +745,7 @@ class Placement:
             opening_note=session.opening_note if is_told else None,
             model_override=model_override_of(session),
             resume_pending=resume_mark_of(session),
+            staff_until=staff_pause_of(session, arrived.stored_at),
         )
         if arrived.agent.prompts is not None:
             routed = prompted_message(arrived.agent.prompts, routed)

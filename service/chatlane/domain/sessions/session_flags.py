@@ -270,6 +270,12 @@ def model_override_of(session: Session) -> ModelOverride | None:
     return ModelOverride.model_validate_json(session.model_override)
 
 
+def staff_pause_of(session: Session, at: datetime) -> datetime | None:
+    """Return until when the agent leaves the chat to our people; None if they did not write."""
+    until = session.staff_until
+    return until if until is not None and until > at else None
+
+
 def resume_mark_of(session: Session) -> ResumeMark | None:
     """Return the interruption mark that the agent of a session gets, if there is one."""
     if session.resume_marked_at is None or session.resume_reason is None:

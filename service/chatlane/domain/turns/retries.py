@@ -10,6 +10,7 @@ from chatlane.domain.addressing.keys import parse_session_key
 from chatlane.domain.effects import MessageRow, Publication, WaitingRow
 from chatlane.domain.ids import derived_id
 from chatlane.domain.prompts.context import prompted_message
+from chatlane.domain.sessions.session_flags import staff_pause_of
 from chatlane.domain.turns.lifecycle import open_turn
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import Chat, Sender
@@ -168,6 +169,7 @@ def _routed(
         "text": row.content,
         "stored_at": row.created_at,
         "session_is_new": seq == 1,
+        "staff_until": staff_pause_of(session, row.created_at),
     }
     # Through JSON: the contract is strict about Python types and lenient about JSON types.
     routed = RoutedMessage.model_validate_json(to_json(fields))

@@ -5,8 +5,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from pydantic_core import to_jsonable_python
 
-from chatlane.domain.catalog import Account, Catalog
+from chatlane.domain.catalog import Account, Agent, Catalog
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane.turns.message_expiry import MessageExpiry
 from chatlane_schemas.inbound import InboundEvent, Kind
@@ -20,9 +21,11 @@ OWNER = "900"
 CUSTOMER: Fields = {"chat": "42", "user": "42"}
 
 
-def staffed(pause: timedelta = timedelta(0), **fields: object) -> Catalog:
+def staffed(
+    pause: timedelta = timedelta(0), agent: Agent | None = None, **fields: object
+) -> Catalog:
     """Return a catalog whose accounts are also used by one of our people."""
-    declared = catalog()
+    declared = catalog(agents=[agent] if agent else [])
     platforms = {
         name: replace(platform, accounts={"bot": _staffed(platform.accounts["bot"], pause, fields)})
         for name, platform in declared.platforms.items()
@@ -113,6 +116,20 @@ async def test_c90_the_agent_answers_at_once_after_the_pause(kernel_with: Kernel
     await kernel.say(by_owner("1"), at("09:00"))
     await kernel.say(event(**CUSTOMER, mid="2", text="hello?"), at("09:10:01"))
     assert len(await kernel.published("TURNS")) == 1
+
+
+async def test_c90_a_stream_agent_is_told_until_when_our_people_write(
+    kernel_with: KernelWith,
+) -> None:
+    kernel = await kernel_with(staffed(timedelta(minutes=10), Agent("main", delivery="stream")))
+    await kernel.say(event(**CUSTOMER, mid="1", text="hello"), at("09:00"))
+    await kernel.say(by_owner("2"), at("09:01"))
+    await kernel.say(event(**CUSTOMER, mid="3", text="and?"), at("09:02"))
+    await kernel.say(event(**CUSTOMER, mid="4", text="later"), at("09:11:01"))
+    routed = await kernel.published("ROUTED")
+    assert [message.get("text") for message in routed] == ["hello", "and?", "later"]
+    until = [message.get("staff_until") for message in routed]
+    assert until == [None, to_jsonable_python(at("09:11")), None]
 
 
 @pytest.mark.parametrize(
