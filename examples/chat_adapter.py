@@ -120,6 +120,7 @@ async def main() -> None:
             adapter.deliver_pieces(bot.deliver, limit=LIMIT),
             adapter.show_typing(bot.show_typing),
             adapter.show_drafts(bot, limit=LIMIT),
+            adapter.close_questions(bot.edit),
             bot.receive(adapter),
         )
 

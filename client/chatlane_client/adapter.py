@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -26,7 +26,8 @@ from chatlane_client.delivery.message_sender import (
     whole_message,
 )
 from chatlane_client.delivery.outbound_reader import GAP_PATIENCE, OutboundReader
-from chatlane_client.delivery.pieces import TextLimit
+from chatlane_client.delivery.pieces import Piece, TextLimit
+from chatlane_client.delivery.question_buttons import CloseQuestion, QuestionButtons
 from chatlane_client.delivery.rate_budget import RateBudget
 from chatlane_client.delivery.receipts import Progress, ReceiptWriter
 from chatlane_client.drafts import DRAFT_INTERVAL, DraftPlatform, Drafts
@@ -115,6 +116,7 @@ class AdapterClient:
         self._looking = asyncio.Lock()
         self._drafts: Drafts | None = None
         self._typing: TypingIndicator | None = None
+        self._buttons: QuestionButtons | None = None
         # Set while the log is full: the delay that the next sender is asked to wait.
         self._waits: Iterator[float] | None = None
         # The lock of a chat lives as long as a caller publishes to the chat.
@@ -270,7 +272,8 @@ class AdapterClient:
         """Repeat a typing state in each chat whose answer is being written, until cancelled.
 
         Args:
-            show: Shows it for some seconds; typing ends if it is not called again.
+            show: Shows it for some seconds; typing ends if it is not called again. May raise
+                `RetryAfter`.
             interval: Time between two calls for a chat.
 
         Raises:
@@ -278,7 +281,9 @@ class AdapterClient:
         """
 
         async def work() -> None:
-            self._typing = TypingIndicator(self._client, show, interval=interval)
+            self._typing = TypingIndicator(
+                self._client, show, interval=interval, budget=self._budget
+            )
             async with self._turn_reader(with_pieces=False).open() as turns:
                 await self._typing.run(turns)
 
@@ -319,6 +324,26 @@ class AdapterClient:
 
         await self._lease.run(work)
 
+    async def close_questions(self, close: CloseQuestion) -> None:
+        """Take the buttons away from questions of turns that are over, until cancelled.
+
+        It needs the ids that the handler of the deliveries returns. A question of an earlier
+        process keeps its buttons; a press of them starts nothing.
+
+        Args:
+            close: Edits a message so that it has the given text and no buttons.
+
+        Raises:
+            ConnectionClosedError: The connection is closed for good.
+        """
+
+        async def work() -> None:
+            self._buttons = QuestionButtons(close, self._budget)
+            async with self._turn_reader(with_pieces=False).open() as turns:
+                await self._buttons.run(turns)
+
+        await self._lease.run(work)
+
     async def _report_draft(self, turn_id: UUID, target: Source, message_id: str) -> None:
         receipt = InboundEvent(
             id=new_envelope_id(),
@@ -345,7 +370,15 @@ class AdapterClient:
         Raises:
             ConnectionClosedError: The connection is closed for good.
         """
-        await self._deliver(whole_message(handler, self._until_free))
+
+        async def deliver(message: OutboundMessage) -> str | Sequence[str] | None:
+            sent = await handler(message)
+            if self._buttons is not None and sent:
+                last = sent if isinstance(sent, str) else sent[-1]
+                await self._buttons.add(message, last, message.text)
+            return sent
+
+        await self._deliver(whole_message(deliver, self._until_free))
 
     async def deliver_pieces(
         self, handler: SendPiece, *, limit: TextLimit | None = None, has_buttons: bool = True
@@ -364,8 +397,16 @@ class AdapterClient:
         Raises:
             ConnectionClosedError: The connection is closed for good.
         """
+
+        async def send(piece: Piece) -> str | None:
+            sent = await handler(piece)
+            shown = sent or piece.edits
+            if self._buttons is not None and shown is not None and piece.buttons:
+                await self._buttons.add(piece.message, shown, piece.text)
+            return sent
+
         await self._deliver(
-            message_in_pieces(handler, limit, self._until_free, has_buttons=has_buttons)
+            message_in_pieces(send, limit, self._until_free, has_buttons=has_buttons)
         )
 
     async def _until_free(self, chat: str) -> None:
@@ -411,8 +452,8 @@ class AdapterClient:
             message: OutboundMessage, progress: Progress, report: Callable[[], Awaitable[None]]
         ) -> None:
             await send(await self._with_draft(message), progress, report)
-            if self._typing is not None and message.turn_id is not None:
-                self._typing.end(message.turn_id)
+            if message.turn_id is not None:
+                await self._note_sent(message, message.turn_id)
 
         receipts = ReceiptWriter(self._publish_receipt, ending)
         known = DeliveryProgress(
@@ -444,6 +485,17 @@ class AdapterClient:
         finally:
             await cancel_until_ended(writing)
 
+    async def _note_sent(self, message: OutboundMessage, turn_id: UUID) -> None:
+        if message.is_interim:
+            # The turn goes on.
+            if self._drafts is not None and message.edits is None:
+                self._drafts.pass_by(turn_id)
+            return
+        if self._typing is not None:
+            self._typing.end(turn_id)
+        if self._drafts is not None:
+            await self._drafts.delete_passed(turn_id)
+
     def _show_pause(self, message: OutboundMessage) -> AbstractAsyncContextManager[None]:
         return nullcontext() if self._typing is None else self._typing.shown(message.target)
 
@@ -452,7 +504,7 @@ class AdapterClient:
 
     async def _with_draft(self, message: OutboundMessage) -> OutboundMessage:
         """Return a message with its draft, which is not edited any more."""
-        if self._drafts is None or message.turn_id is None or message.part:
+        if self._drafts is None or message.turn_id is None or message.part or message.is_interim:
             return message
         if message.edits is not None or is_blank(message.text or ""):
             # It replaces another message, or has only files, which a draft cannot become.
@@ -463,7 +515,9 @@ class AdapterClient:
             # A notice in the middle of the turn, for example that the agent is unavailable.
             return message
         draft = await self._drafts.finish(message.turn_id)
-        return message if draft is None else message.model_copy(update={"draft": draft})
+        if draft is None and not self._drafts.is_passed(message.turn_id):
+            return message
+        return message.model_copy(update={"draft": draft})
 
     def _turn_reader(self, *, with_pieces: bool = True) -> TurnReader:
         path = LiveTurnPath(self._platform, self._account)

@@ -48,7 +48,8 @@ class Draft:
 
     The first text sends a message, later texts edit it, no more often than the interval and the
     budget allow. If the outcome of the first call is unknown, the draft ends: a second call could
-    send it twice.
+    send it twice. Behind a message that the turn sent meanwhile, the next text sends another
+    message, and the message before is deleted.
 
     Args:
         report: Called with the platform's id once the message is sent, and before it is edited. Then
@@ -78,6 +79,7 @@ class Draft:
         self._closed = asyncio.Event()
         self._showing: asyncio.Task[None] | None = None
         self.message_id = message_id
+        self.is_passed = False
 
     def show(self, text: str) -> None:
         """Show this text instead of the text before; of a long text its first piece."""
@@ -107,6 +109,13 @@ class Draft:
         """End the draft and delete its message: there is no answer."""
         message_id = await self.finish()
         self.message_id = None
+        await self._delete(message_id)
+
+    def pass_by(self) -> None:
+        """Note that another message of the turn is now behind the message of the draft."""
+        self.is_passed = True
+
+    async def _delete(self, message_id: str | None) -> None:
         if message_id is not None:
             try:
                 await self._platform.delete(self._target, message_id)
@@ -121,24 +130,38 @@ class Draft:
                 await was_set_within(self._closed, pause)
                 continue
             self._has_news.clear()
+            edited = None if self.is_passed else self.message_id
             try:
-                if self.message_id is None:
-                    self.message_id = await self._platform.send(self._target, self._text)
-                    await self._report(self.message_id)
+                if edited is None:
+                    await self._send()
                 else:
-                    await self._platform.edit(self._target, self.message_id, self._text)
+                    await self._platform.edit(self._target, edited, self._text)
             except RetryAfter as exc:
                 # The platform did nothing, so the same call may be made again.
                 self._has_news.set()
-                seconds = exc.after.total_seconds()
-                self._budget.pause(seconds, None if exc.whole_account else chat)
+                self._budget.pause_after(exc, chat)
             except Exception as exc:  # noqa: BLE001 - a draft must not end the adapter
                 # Without the error text, which may quote the message.
                 _log.warning("draft_not_shown", extra={"error": type(exc).__name__})
-                if self.message_id is None:
+                if edited is None:
                     return
             await was_set_within(self._closed, self._interval)
             await self._has_news.wait()
+
+    async def _send(self) -> None:
+        """Send the text as a message, which takes the place of the message before."""
+        # A message of the turn may come while the platform takes this one.
+        was_passed, self.is_passed = self.is_passed, False
+        try:
+            message_id = await self._platform.send(self._target, self._text)
+        except BaseException:
+            self.is_passed = self.is_passed or was_passed
+            raise
+        former, self.message_id = self.message_id, message_id
+        try:
+            await self._report(message_id)
+        finally:
+            await self._delete(former)
 
 
 class Drafts:
@@ -169,6 +192,8 @@ class Drafts:
         self._texts: dict[UUID, str] = {}
         # Messages of ended drafts. Late pieces of these turns must not begin another draft.
         self._finished: dict[UUID, str | None] = {}
+        # Drafts before another message of their turn; deleted once the answer is sent.
+        self._passed: dict[UUID, Draft] = {}
         # Ended turns with a draft whose answer or notice is not delivered yet.
         self._over: set[UUID] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -226,6 +251,11 @@ class Drafts:
         self._forget(turn_id, None)
         await draft.cancel()
 
+    def pass_by(self, turn_id: UUID) -> None:
+        """Note that a message of a running turn was sent, so that the answer comes behind it."""
+        if turn_id in self._drafts:
+            self._drafts[turn_id].pass_by()
+
     def has_ended(self, turn_id: UUID) -> bool:
         """Return whether a turn is over, as far as its events have come."""
         return turn_id in self._over
@@ -248,8 +278,21 @@ class Drafts:
         """End the draft of a turn, and return the message that the answer is to replace, if any."""
         draft = self._drafts.get(turn_id)
         message_id = self._finished.get(turn_id) if draft is None else await draft.finish()
+        if draft is not None and draft.is_passed and message_id is not None:
+            self._passed[turn_id] = draft
+            message_id = None
         self._forget(turn_id, message_id)
         return message_id
+
+    def is_passed(self, turn_id: UUID) -> bool:
+        """Return whether the answer must not replace the ended draft of a turn."""
+        return turn_id in self._passed
+
+    async def delete_passed(self, turn_id: UUID) -> None:
+        """Delete the ended draft of a turn whose answer was sent as another message."""
+        draft = self._passed.pop(turn_id, None)
+        if draft is not None:
+            await draft.cancel()
 
     def _forget(self, turn_id: UUID, message_id: str | None) -> None:
         self._drafts.pop(turn_id, None)
@@ -257,7 +300,9 @@ class Drafts:
         self._over.discard(turn_id)
         self._finished[turn_id] = message_id
         while len(self._finished) > _MAX_TURNS:
-            del self._finished[next(iter(self._finished))]
+            oldest = next(iter(self._finished))
+            del self._finished[oldest]
+            self._passed.pop(oldest, None)
 
     async def close(self) -> None:
         """End all drafts; their messages stay for the process that delivers the answers."""

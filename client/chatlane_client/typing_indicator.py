@@ -11,6 +11,8 @@ from uuid import UUID
 
 from nats.aio.client import Client
 
+from chatlane_client.delivery.rate_budget import RateBudget, chat_of
+from chatlane_client.errors import RetryAfter
 from chatlane_client.transport.retry import cancel_until_ended
 from chatlane_client.turn_reader import TurnReader, TurnUpdate
 from chatlane_schemas.content.questions import QuestionEnd
@@ -25,7 +27,7 @@ MAX_TYPING: Final = timedelta(minutes=15)
 _MAX_RUNNING: Final = 10_000
 
 ShowTyping = Callable[[Source], Awaitable[None]]
-"""Shows in a chat that an answer is being written, for a few seconds."""
+"""Shows in a chat that an answer is being written, for a few seconds; may raise `RetryAfter`."""
 
 
 class _Typing(NamedTuple):
@@ -45,14 +47,24 @@ class TypingIndicator:
     attempt, and when the lease of a dead worker ends. Events are lost while the connection is down,
     so all states end with it. No state lasts longer than `MAX_TYPING`. A turn that waits for the
     answer to a question shows nothing.
+
+    Args:
+        budget: Rates of the account. Typing takes nothing of them; it is not shown in a chat that
+            has to wait, and the chat waits after `RetryAfter`.
     """
 
     def __init__(
-        self, client: Client, show: ShowTyping, *, interval: timedelta = TYPING_INTERVAL
+        self,
+        client: Client,
+        show: ShowTyping,
+        *,
+        interval: timedelta = TYPING_INTERVAL,
+        budget: RateBudget | None = None,
     ) -> None:
         self._client = client
         self._show = show
         self._interval = interval.total_seconds()
+        self._budget = budget or RateBudget()
         self._typing: dict[UUID, _Typing] = {}
         self._running: dict[UUID, _Running] = {}
         self._reconnects = client.stats["reconnects"]
@@ -136,10 +148,15 @@ class TypingIndicator:
         task.add_done_callback(forget)
 
     async def _repeat(self, source: Source) -> None:
-        begun = monotonic()
+        begun, chat = monotonic(), chat_of(source)
         while monotonic() - begun < MAX_TYPING.total_seconds():
+            if (pause := self._budget.busy_for(chat)) > 0:
+                await asyncio.sleep(pause)
+                continue
             try:
                 await self._show(source)
+            except RetryAfter as exc:
+                self._budget.pause_after(exc, chat)
             except Exception as exc:  # noqa: BLE001 - the state is shown again soon
                 _log.info("typing_not_shown", extra={"error": type(exc).__name__})
             await asyncio.sleep(self._interval)

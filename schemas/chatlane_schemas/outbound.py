@@ -7,7 +7,7 @@ from pydantic import Field
 
 from chatlane_schemas.content.buttons import Buttons, TextFormat
 from chatlane_schemas.envelope import ServiceEnvelope
-from chatlane_schemas.fields import BigNumber, Name, Number, PlatformId, Text
+from chatlane_schemas.fields import BigNumber, Flag, Name, Number, PlatformId, Text
 from chatlane_schemas.inbound import Attachments
 from chatlane_schemas.results import PauseMs
 from chatlane_schemas.source import Source
@@ -43,6 +43,10 @@ class OutboundMessage(ServiceEnvelope):
     )
     turn_id: UUID | None = Field(default=None, description="Turn of the answer.")
     part: Number = Field(default=0, description="Number of the part of the answer.")
+    is_interim: Flag | None = Field(
+        default=None,
+        description="True for a message or a question of a running turn; its answer is to come.",
+    )
     draft: PlatformId | None = Field(
         default=None,
         description="Platform's id of the message that shows the answer so far; this message takes "

@@ -132,7 +132,14 @@ def whole_message(deliver: Deliver, until_free: UntilFree) -> SendAll:
         message: OutboundMessage, progress: Progress, _: Callable[[], Awaitable[None]]
     ) -> None:
         await until_free(chat_of(message.target))
-        ids = await deliver(message)
+        try:
+            ids = await deliver(message)
+        except UndeliverableError as exc:
+            if message.draft is None or isinstance(exc, ChatGone):
+                raise
+            # The draft may have been deleted.
+            await until_free(chat_of(message.target))
+            ids = await deliver(message.model_copy(update={"draft": None}))
         sent = [ids] if isinstance(ids, str) else list(ids or ())
         # A handler without ids has sent one message.
         progress.sent, progress.message_ids = max(1, len(sent)), sent
@@ -160,9 +167,16 @@ def message_in_pieces(
             edits = next(iter(progress.edited_ids[piece.number :]), None) or None
             if piece.number == 0 and not piece.attachments:
                 edits = edits or message.draft
-            message_id = await send_piece(
-                replace(piece, may_be_sent=progress.may_be_sent, edits=edits)
-            )
+            piece = replace(piece, may_be_sent=progress.may_be_sent, edits=edits)  # noqa: PLW2901
+            try:
+                message_id = await send_piece(piece)
+            except UndeliverableError as exc:
+                if edits is None or edits != message.draft or isinstance(exc, ChatGone):
+                    raise
+                # The draft may have been deleted.
+                await until_free(chat_of(message.target))
+                edits = None
+                message_id = await send_piece(replace(piece, edits=None))
             # An edited message keeps its id.
             progress.add(message_id or edits)
             if progress.sent < len(pieces):
@@ -228,10 +242,10 @@ class MessageSender:
             _log.error("outbound_dropped: %s", reason, extra=delivery.about() | {"reason": reason})
             return GivenUp(exc.failure, isinstance(exc, ChatGone))
         except RetryAfter as exc:
-            seconds = exc.after.total_seconds()
-            self._budget.pause(seconds, None if exc.whole_account else chat_of(message.target))
+            self._budget.pause_after(exc, chat_of(message.target))
             _log.warning("outbound_rate_limited", extra=delivery.about())
-            return self._again(delivery, Retry(seconds, DeliveryFailure.RATE_LIMITED))
+            retry = Retry(exc.after.total_seconds(), DeliveryFailure.RATE_LIMITED)
+            return self._again(delivery, retry)
         except Exception:  # noqa: BLE001 - on any error this chat waits
             _log.exception("outbound_delivery_failed", extra=delivery.about())
             pause = _pause_after(delivery.attempts)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
+from chatlane_client.errors import RetryAfter
 from chatlane_schemas import Source
 
 # Chats whose time is over are forgotten once there are so many.
@@ -43,6 +44,10 @@ class RateBudget:
         else:
             self._chats[chat] = max(self._chats.get(chat, 0.0), until)
 
+    def pause_after(self, refusal: RetryAfter, chat: str) -> None:
+        """Send nothing for as long as the platform asks, to the chat or to all."""
+        self.pause(refusal.after.total_seconds(), None if refusal.whole_account else chat)
+
     async def wait(self, chat: str) -> None:
         """Return when the next message to a chat may be sent; its place is reserved at once."""
         now = monotonic()
@@ -61,12 +66,16 @@ class RateBudget:
         Returns:
             Seconds to wait before the next try; 0 if the call may be made.
         """
-        now = monotonic()
-        at = max(now, self._free_at, self._paused_until, self._chats.get(chat, 0.0))
-        if at > now:
-            return at - now
-        self._take(chat, now, at)
-        return 0.0
+        pause = self.busy_for(chat)
+        if not pause:
+            now = monotonic()
+            self._take(chat, now, now)
+        return pause
+
+    def busy_for(self, chat: str) -> float:
+        """Return in how many seconds a call for a chat is free; 0 if it is now."""
+        at = max(self._free_at, self._paused_until, self._chats.get(chat, 0.0))
+        return max(0.0, at - monotonic())
 
     def _take(self, chat: str, now: float, at: float) -> None:
         if self.per_second is not None:

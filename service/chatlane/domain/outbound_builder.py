@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Speaking:
-    """The sender and the target chat of outbound messages; without a target none are sent."""
+    """The sender and the target chat of outbound messages; without a target none are sent.
+
+    Attributes:
+        is_interim: Whether the messages come before the answer of the turn.
+    """
 
     session: Session
     agent: str
@@ -32,6 +36,7 @@ class Speaking:
     at: datetime
     turn_id: UUID | None = None
     kind: OutboundKind = OutboundKind.ANSWER
+    is_interim: bool = False
 
     def say(
         self,
@@ -64,6 +69,7 @@ class Speaking:
             reply_to=target.message_id if said.reply_to is None else said.reply_to,
             turn_id=self.turn_id,
             part=number,
+            is_interim=self.is_interim or None,
             draft=draft,
             text=said.text,
             attachments=said.attachments,

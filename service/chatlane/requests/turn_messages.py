@@ -159,7 +159,7 @@ def _is_current(request: OfAttempt, turn: Turn) -> bool:
 def _say(
     said: Sequence[tuple[Part, UUID]], session: Session, turn: Turn, call: Call, effects: Effects
 ) -> None:
-    speaking = Speaking(session, turn.agent, turn.source, call.at, turn.id)
+    speaking = Speaking(session, turn.agent, turn.source, call.at, turn.id, is_interim=True)
     for part, message_id in said:
         add_message(speaking, part, message_id, effects)
     count_answer(session)

@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
@@ -61,6 +62,9 @@ class Agent:
             case "choose":
                 buttons = (Button(label="Red", value="red"), Button(label="Blue", value="blue"))
                 return Reply(parts=[Part(text="Which?", buttons=buttons)])
+            case "ask":
+                choice = await turn.ask("Sure?", ["Yes", "No"], within=timedelta(minutes=1))
+                return f"you said {choice.value}"
             case "tell":
                 return LONG
             case "write" | "think":
@@ -229,6 +233,17 @@ async def test_a_pressed_button_is_answered(company: Company) -> None:
     answer = list(chat.shown.values())[-1]
     assert "blue" in (answer.text or "").lower()
     assert answer.reply_to == card.id
+
+
+async def test_a_question_loses_its_buttons_with_its_answer(company: Company) -> None:
+    chat = company.new_chat()
+    company.platform.write(chat, "ask")
+    await eventually(lambda: chat.said == ["Sure?"])
+    card = list(chat.shown.values())[-1]
+    assert [it["label"] for it in card.buttons] == ["Yes", "No"]
+    company.platform.press(chat, card, "Yes")
+    await eventually(lambda: chat.said == ["Sure?", "you said Yes"])
+    await eventually(lambda: card.buttons == [])
 
 
 async def test_typing_is_shown_in_the_topic_while_the_agent_works(company: Company) -> None:

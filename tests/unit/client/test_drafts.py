@@ -31,11 +31,15 @@ class Platform:
     """A chat, as its calls leave it.
 
     Attributes:
+        sent: How many messages were sent.
+        deleted: The ids of messages that were deleted.
         calls: What was called, in order.
         answers: Set while calls are answered.
     """
 
     def __init__(self) -> None:
+        self.sent = 0
+        self.deleted: list[str] = []
         self.calls: list[tuple[str, str]] = []
         self.answers = asyncio.Event()
         self.answers.set()
@@ -44,14 +48,16 @@ class Platform:
     async def send(self, target: Source, text: str) -> str:
         assert target == TARGET
         await self._call("send", text)
-        return "m1"
+        self.sent += 1
+        return f"m{self.sent}"
 
     async def edit(self, target: Source, message_id: str, text: str) -> None:
-        assert (target, message_id) == (TARGET, "m1")
+        assert (target, message_id) == (TARGET, f"m{self.sent or 1}"), "the newest message"
         await self._call("edit", text)
 
     async def delete(self, target: Source, message_id: str) -> None:
-        assert (target, message_id) == (TARGET, "m1")
+        assert target == TARGET
+        self.deleted.append(message_id)
         await self._call("delete", "")
 
     async def _call(self, verb: str, text: str) -> None:
@@ -302,6 +308,70 @@ async def test_a_draft_takes_only_what_messages_leave(
     draft.show("a")
     assert await draft.finish() is None
     assert platform.calls == []
+
+
+async def test_text_behind_another_message_of_the_turn_moves_the_draft(
+    platform: Platform, drafts: Drafts, reported: list[str]
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("Once "))
+    await eventually(lambda: platform.calls == [("send", "Once ")])
+    drafts.pass_by(TURN_ID)
+    drafts.update(piece("upon "))
+    await eventually(lambda: platform.deleted == ["m1"])
+    drafts.update(piece("a time"))
+    await eventually(lambda: platform.calls[-1] == ("edit", "Once upon a time"))
+    assert platform.calls[1] == ("send", "Once upon ")
+    assert reported == ["m1", "m2"]
+    assert await drafts.finish(TURN_ID) == "m2"
+    assert not drafts.is_passed(TURN_ID)
+
+
+async def test_a_draft_before_another_message_is_deleted_once_the_answer_is_sent(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("half"))
+    await eventually(lambda: platform.sent == 1)
+    drafts.pass_by(TURN_ID)
+    # A delivery that is tried again finds the same.
+    for _ in range(2):
+        assert await drafts.finish(TURN_ID) is None
+        assert drafts.is_passed(TURN_ID)
+    assert platform.deleted == []
+    await drafts.delete_passed(TURN_ID)
+    assert platform.deleted == ["m1"]
+    assert not drafts.is_passed(TURN_ID)
+
+
+async def test_a_draft_that_a_message_passes_while_it_is_sent_moves_again(
+    platform: Platform, drafts: Drafts
+) -> None:
+    platform.answers.clear()
+    drafts.update(started())
+    drafts.update(piece("a"))
+    await eventually(lambda: bool(platform.calls))
+    drafts.pass_by(TURN_ID)
+    platform.answers.set()
+    drafts.update(piece("b"))
+    await eventually(lambda: platform.deleted == ["m1"])
+    assert platform.calls[:2] == [("send", "a"), ("send", "ab")]
+
+
+async def test_a_draft_whose_move_fails_is_still_deleted_for_the_answer(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("a"))
+    await eventually(lambda: platform.sent == 1)
+    drafts.pass_by(TURN_ID)
+    platform.error = TimeoutError()
+    drafts.update(piece("b"))
+    await eventually(lambda: len(platform.calls) == 2)
+    platform.error = None
+    assert await drafts.finish(TURN_ID) is None
+    await drafts.delete_passed(TURN_ID)
+    assert platform.deleted == ["m1"]
 
 
 def a_draft(

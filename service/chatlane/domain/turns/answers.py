@@ -98,7 +98,9 @@ def _ask_field(
     part = field_part(field, question.place, question.id, moment.notices, reason)
     message_id = derived_id(moment.at, moment.trigger, "form field")
     turn = question.turn
-    speaking = Speaking(moment.session, turn.agent, turn.source, moment.at, turn.id)
+    speaking = Speaking(
+        moment.session, turn.agent, turn.source, moment.at, turn.id, is_interim=True
+    )
     add_message(speaking, part, message_id, effects)
     patch = {"place": question.place, "values": question.values, "message_id": message_id}
     _change(question, patch, effects)

@@ -11,8 +11,17 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane.app import App
-from chatlane_client import AdapterClient, NoReply, Turn, TurnFailedError, open_connection
-from chatlane_schemas import InboundEvent, OutboundMessage, Source, decode
+from chatlane_client import (
+    AdapterClient,
+    NoReply,
+    Piece,
+    Reply,
+    Turn,
+    TurnFailedError,
+    Undeliverable,
+    open_connection,
+)
+from chatlane_schemas import InboundEvent, OutboundMessage, Part, Source, decode
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, running, said, working
 from tests.support.eventually import eventually
@@ -59,7 +68,8 @@ class Platform:
 
     async def edit(self, target: Source, message_id: str, text: str) -> None:
         del target
-        assert message_id in self.messages
+        if message_id not in self.messages:
+            raise Undeliverable("there is no such message")
         self.messages[message_id] = text
 
     async def delete(self, target: Source, message_id: str) -> None:
@@ -198,6 +208,178 @@ async def test_another_attempt_after_the_death_of_both_goes_on_in_the_same_messa
     async with adapting(client, platform), working(client, script.answer):
         await eventually(lambda: platform.messages == {"1": "the whole answer"})
     assert platform.sent == 1
+
+
+async def test_a_said_message_keeps_its_place_before_the_answer(client: Client) -> None:
+    platform, may_go_on, may_end = Platform(), asyncio.Event(), asyncio.Event()
+
+    async def answer(turn: Turn) -> str:
+        await turn.delta("the ")
+        await eventually(lambda: "the " in platform.messages.values())
+        await turn.say("a moment")
+        await may_go_on.wait()
+        await turn.delta("whole")
+        await may_end.wait()
+        return "the whole answer"
+
+    async with adapting(client, platform) as adapter, working(client, answer):
+        await adapter.publish(said("hello"))
+        await eventually(lambda: list(platform.messages.values()) == ["the ", "a moment"])
+        assert shown(adapter), "the turn goes on"
+        may_go_on.set()
+        await eventually(lambda: list(platform.messages.values()) == ["a moment", "the whole"])
+        may_end.set()
+        await eventually(lambda: platform.messages == {"2": "a moment", "3": "the whole answer"})
+
+
+async def test_an_answer_without_further_text_comes_behind_the_said_message(client: Client) -> None:
+    platform = Platform()
+
+    async def answer(turn: Turn) -> str:
+        await turn.delta("the ")
+        await eventually(lambda: "the " in platform.messages.values())
+        await turn.say("a moment")
+        await eventually(lambda: platform.sent == 2)
+        return "the whole answer"
+
+    async with adapting(client, platform) as adapter, working(client, answer):
+        await adapter.publish(said("hello"))
+        await eventually(lambda: platform.messages == {"2": "a moment", "3": "the whole answer"})
+
+
+async def test_a_question_keeps_its_place_before_the_answer(client: Client) -> None:
+    platform = Platform()
+
+    async def answer(turn: Turn) -> str:
+        await turn.delta("three files")
+        await eventually(lambda: "three files" in platform.messages.values())
+        choice = await turn.ask("Delete them?", ["Yes", "No"], within=timedelta(minutes=1))
+        await turn.delta(", deleted")
+        await eventually(lambda: "three files, deleted" in platform.messages.values())
+        return f"deleted: {choice.value}"
+
+    async with adapting(client, platform) as adapter, working(client, answer):
+        await adapter.publish(said("hello"))
+        await eventually(lambda: len(platform.messages) == 2)
+        await adapter.publish(said("Yes"))
+        await eventually(lambda: platform.messages == {"2": "Delete them?", "3": "deleted: Yes"})
+
+
+async def test_a_said_message_alone_takes_the_draft_away(client: Client) -> None:
+    platform = Platform()
+
+    async def answer(turn: Turn) -> NoReply:
+        await turn.delta("the ")
+        await eventually(lambda: "the " in platform.messages.values())
+        await turn.say("all there is")
+        return NoReply()
+
+    async with adapting(client, platform) as adapter, working(client, answer):
+        await adapter.publish(said("hello"))
+        await eventually(lambda: platform.messages == {"2": "all there is"})
+
+
+async def test_an_answer_that_edits_an_earlier_message_takes_the_draft_away(client: Client) -> None:
+    """The handler of `deliver` sends an edit as a message, as on a platform without edits."""
+    platform, first = Platform(), list[UUID]()
+
+    async def answer(turn: Turn) -> Reply:
+        if not first:
+            first.append(await turn.say("draft 1"))
+        await turn.delta("half")
+        await eventually(lambda: "half" in platform.messages.values())
+        return Reply(parts=[Part(text="draft 2", edits=first[0])])
+
+    async with adapting(client, platform) as adapter, working(client, answer):
+        await adapter.publish(said("hello"))
+        await eventually(lambda: "half" not in platform.messages.values())
+        await eventually(lambda: sorted(platform.messages.values()) == ["draft 1", "draft 2"])
+
+
+async def test_a_failure_behind_a_said_message_is_a_message_of_its_own(client: Client) -> None:
+    platform = Platform()
+
+    async def answer(turn: Turn) -> str:
+        await turn.delta("half")
+        await eventually(lambda: "half" in platform.messages.values())
+        await turn.say("a moment")
+        await eventually(lambda: platform.sent == 2)
+        raise TurnFailedError("no")
+
+    async with adapting(client, platform) as adapter, working(client, answer):
+        await adapter.publish(said("hello"))
+        await eventually(lambda: platform.messages.get("3", "").startswith("Sorry"))
+        await eventually(lambda: "1" not in platform.messages)
+        assert platform.messages["2"] == "a moment"
+
+
+async def test_a_stopped_turn_leaves_what_it_said_and_no_draft(client: Client) -> None:
+    platform = Platform()
+
+    async def answer(turn: Turn) -> str:
+        await turn.delta("half")
+        await eventually(lambda: "half" in platform.messages.values())
+        await turn.say("a moment")
+        await asyncio.Event().wait()
+        return "never"
+
+    async with adapting(client, platform) as adapter, working(client, answer):
+        await adapter.publish(said("hello"))
+        await eventually(lambda: platform.sent == 2)
+        await adapter.publish(said("/stop"))
+        await eventually(lambda: "1" not in platform.messages)
+        assert platform.messages["2"] == "a moment"
+
+
+async def test_an_answer_whose_draft_is_gone_is_sent_as_a_message(client: Client) -> None:
+    platform, script = Platform(), Script()
+    async with adapting(client, platform) as adapter, working(client, script.answer):
+        await adapter.publish(said("hello"))
+        await eventually(lambda: platform.messages == {"1": "the whole"})
+        # For example by a moderator.
+        del platform.messages["1"]
+        script.may_go_on.set()
+        await eventually(lambda: platform.messages == {"2": "the whole answer"})
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+async def test_the_buttons_of_a_question_go_once_it_is_answered(
+    client: Client,
+    in_pieces: bool,  # noqa: FBT001
+) -> None:
+    closed: list[tuple[str, str]] = []
+
+    async def close(target: Source, message_id: str, text: str) -> None:
+        assert target.chat is not None
+        closed.append((message_id, text))
+
+    async def answer(turn: Turn) -> str:
+        choice = await turn.ask("Red or blue?", ["Red", "Blue"], within=timedelta(minutes=1))
+        return f"took {choice.value}"
+
+    sent: list[str | None] = []
+
+    async def deliver(message: OutboundMessage) -> str:
+        sent.append(message.text)
+        return f"m{len(sent)}"
+
+    async def deliver_piece(piece: Piece) -> str:
+        return await deliver(piece.message)
+
+    adapter = AdapterClient(client, platform=PLATFORM, account=ACCOUNT)
+    delivery = adapter.deliver_pieces(deliver_piece) if in_pieces else adapter.deliver(deliver)
+    async with (
+        running(delivery),
+        running(adapter.close_questions(close)),
+        working(client, answer),
+    ):
+        await eventually(lambda: follows(client) == 1)
+        await adapter.publish(said("hello"))
+        await eventually(lambda: sent == ["Red or blue?"])
+        assert closed == []
+        await adapter.publish(said("Blue"))
+        await eventually(lambda: closed == [("m1", "Red or blue?")])
+        await eventually(lambda: sent[1:] == ["took Blue"])
 
 
 async def until_noted(app: App) -> None:
