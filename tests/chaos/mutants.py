@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from chatlane.failpoints import RouterPoint
+from chatlane_devkit.dialogue.adapter import AdapterPoint
+from chatlane_devkit.dialogue.people import KINDS
 from chatlane_devkit.servers.binaries import server_directory
 from tests.chaos.mutant_router import MUTANTS
 from tests.support.chaos import Outcome, Plan, Stage, run_chaos
-from tests.support.dialogue.adapter import AdapterPoint
-from tests.support.dialogue.people import KINDS
 from tests.support.eventually import eventually
 from tests.support.service.processes import apply_topology
 from tests.support.service.scene import ALL_PARTITIONS

@@ -16,23 +16,23 @@ from typing import Final
 
 import asyncpg
 
+from chatlane_devkit.dialogue import setting as dialogue_setting
+from chatlane_devkit.dialogue.people import KINDS, DialoguePeople
+from chatlane_devkit.dialogue.record import dialogue_of, parted
+from chatlane_devkit.judge.event_log import EventLog
 from chatlane_devkit.judge.history import History, LogEntry
 from chatlane_devkit.judge.verdict import LONGEST_WAIT, Run, judge, unwatched
 from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
-from tests.support.dialogue import setting as dialogue_setting
-from tests.support.dialogue.people import KINDS, DialoguePeople
 from tests.support.dialogue.processes import (
     open_dialogue_people,
     platform_log_of,
     start_dialogues,
 )
-from tests.support.dialogue.record import dialogue_of, parted
 from tests.support.eventually import eventually
 from tests.support.nemesis import CRASH_POINT, POINTS, WEIGHTS, Nemesis, Point
 from tests.support.servers.databases import migrated, open_database
 from tests.support.servers.lossy_link import LossyLink, through
 from tests.support.servers.nats_users import with_keys
-from tests.support.service.event_log import EventLog
 from tests.support.service.load_users import LoadUsers, people
 from tests.support.service.processes import DUPLICATE_WINDOW, USERS
 from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
@@ -194,7 +194,7 @@ class Stage:
         if self.talkers is None:
             return others
         dialogue = await dialogue_of(
-            self.scene.recorder,
+            self.scene.recorder.records,
             of_dialogues,
             self.talkers.chats,
             event_log=event_log,
@@ -302,7 +302,7 @@ async def _trouble(stage: Stage, nemesis: Nemesis, plan: Plan) -> list[str]:
     try:
         async with stage.dialogues():
             await _break(stage.scene, nemesis, plan)
-    except AssertionError as error:
+    except (AssertionError, TimeoutError) as error:
         return [f"never went on: {error}"]
     return []
 

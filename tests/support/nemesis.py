@@ -10,9 +10,9 @@ from random import Random
 from typing import Final, Protocol
 
 from chatlane.failpoints import RouterPoint, WorkerPoint
-from tests.support.dialogue.adapter import AdapterPoint
+from chatlane_devkit.dialogue.adapter import AdapterPoint
+from chatlane_devkit.judge.event_log import EventLog
 from tests.support.servers.lossy_link import LossyLink
-from tests.support.service.event_log import EventLog
 
 # How likely each fault is; what costs a new process is dear on a small machine.
 WEIGHTS: Final[Mapping[str, int]] = {

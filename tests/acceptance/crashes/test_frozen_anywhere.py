@@ -19,10 +19,10 @@ from typing import Final
 import pytest
 
 from chatlane.failpoints import RouterPoint, WorkerPoint
+from chatlane_devkit.judge.event_log import EventLog
 from chatlane_devkit.judge.verdict import Run, judge, unwatched
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
-from tests.support.service.event_log import EventLog
 from tests.support.service.failpoint_scene import (
     AFTER_DEATHS,
     ONCE,
@@ -138,7 +138,7 @@ async def open_freezes(
 
 
 async def _told(freezes: Freezes, tell: Tell) -> None:
-    late = len(await freezes.scene.recorder.late())
+    late = len(await freezes.scene.recorder.records.late())
     sent = len(freezes.scene.users.sent)
     tell(f"{len(freezes.frozen)} frozen, {sent} messages, {late} late results")
 

@@ -7,10 +7,10 @@ from time import monotonic
 
 import pytest
 
+from chatlane_devkit.judge.event_log import read_handed
 from chatlane_devkit.judge.history import Handed
 from chatlane_devkit.judge.stream_checks import overlaps
 from tests.acceptance.conftest import Tell
-from tests.support.service.event_log import read_handed
 from tests.support.service.load_users import people
 from tests.support.service.processes import STREAM_AGENT, Process
 from tests.support.service.scene import Scene, open_scene

@@ -14,13 +14,13 @@ import asyncpg
 import pytest
 
 from chatlane.postgres.migrations import known_versions
+from chatlane_devkit.judge.event_log import EventLog, read_event_log
 from chatlane_devkit.judge.verdict import Run, judge
 from chatlane_schemas.topology.streams import StreamName
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
 from tests.support.servers.databases import grant_rights
 from tests.support.servers.migrations import apply_each
-from tests.support.service.event_log import EventLog, read_event_log
 from tests.support.service.previous_release import (
     HistoryMissingError,
     PreviousRelease,

@@ -60,7 +60,7 @@ async def test_a_database_older_than_the_streams_decides_again_what_they_have(
     history = await drill.history()
     found = _found(history)
     assert not found, "\n".join(found)
-    assert await drill.scene.recorder.late() == frozenset()
+    assert await drill.scene.recorder.records.late() == frozenset()
     # What had been answered was not asked again: whoever answered it then is in the database now.
     kept = {row[0] for row in await drill.scene.recorder.fetch("SELECT result_id FROM turns")}
     assert answered <= kept

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from chatlane_client import open_connection
-from tests.support.dialogue.people import DialoguePeople
-from tests.support.dialogue.setting import ADAPTER_USER, WORKER_USER
-from tests.support.service.event_log import EventLog
+from chatlane_devkit.dialogue import adapter, worker
+from chatlane_devkit.dialogue.people import DialoguePeople
+from chatlane_devkit.dialogue.setting import ADAPTER_USER, WORKER_USER
+from chatlane_devkit.judge.event_log import EventLog
 from tests.support.service.processes import Service
 
 # The judge asks when this process ended.
 ADAPTER: Final = "adapter"
-_HERE: Final = Path(__file__).parent
 
 
 def platform_log_of(service: Service) -> Path:
@@ -24,11 +24,11 @@ def platform_log_of(service: Service) -> Path:
 def start_dialogues(service: Service) -> None:
     """Start the adapter and the workers."""
     platform_log = str(platform_log_of(service))
-    service.program(ADAPTER, _HERE / "adapter.py", platform_log, user=ADAPTER_USER)
+    service.program(ADAPTER, Path(adapter.__file__), platform_log, user=ADAPTER_USER)
     for number in (1, 2):
         name = f"worker-talk-{number}"
         event_log = str(service.event_log)
-        service.program(name, _HERE / "worker.py", event_log, name, user=WORKER_USER)
+        service.program(name, Path(worker.__file__), event_log, name, user=WORKER_USER)
 
 
 @asynccontextmanager
@@ -47,17 +47,17 @@ async def open_dialogue_people(
             name="people",
             principal=ADAPTER_USER,
             nkey_seed_file=str(service.keys.seed_file(ADAPTER_USER)),
-        ) as adapter,
+        ) as people,
         open_connection(
             service.nats_url,
             name="timer",
             principal=WORKER_USER,
             nkey_seed_file=str(service.keys.seed_file(WORKER_USER)),
-        ) as worker,
+        ) as timer,
     ):
         yield DialoguePeople(
-            adapter,
-            worker,
+            people,
+            timer,
             platform_log=platform_log_of(service),
             log=EventLog(service.event_log, "talkers"),
             count=count,

@@ -11,21 +11,18 @@ from typing import Any, Final, LiteralString
 import asyncpg
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from chatlane_client.transport.connection import until_connected
 from chatlane_devkit.demo.observer import nats_id_in, receipt_in
+from chatlane_devkit.dialogue.record import Records, published
+from chatlane_devkit.dialogue.stream_reader import stored
 from chatlane_devkit.judge.history import (
     DeadLetter,
     History,
     LogEntry,
-    Published,
     ReceiptEntry,
-    Result,
     Row,
     Session,
-    Turn,
 )
 from chatlane_schemas.topology import subjects
 from tests.support.eventually import eventually
@@ -34,7 +31,6 @@ from tests.support.service.processes import STREAM_AGENT
 
 _PATIENCE: Final = timedelta(seconds=30)
 _LOOK_AGAIN: Final = timedelta(milliseconds=50)
-_PAGE: Final = 500
 # Stream and beginning of the subjects of each log.
 _LOGS: Final[Mapping[str, tuple[str, str]]] = {
     "inbound": ("INBOUND", "chat.v1.log"),
@@ -61,17 +57,12 @@ SELECT session_id::text, seq, CASE WHEN details ? 'observed' THEN 'context' ELSE
     coalesce(part, 0), coalesce(state, '')
 FROM messages ORDER BY session_id, seq
 """
-_TURNS: Final[LiteralString] = """
-SELECT id::text, session_id::text, state, attempt, coalesce(token, ''), coalesce(result_id, '')
-FROM turns
-"""
 # Where each partition stands.
 _CURSORS: Final[LiteralString] = "SELECT log, id, cursor FROM partitions"
 _DEADLOCKS: Final[LiteralString] = """
 SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()
 """
 _DEAD: Final[LiteralString] = "SELECT reason FROM dead_letters ORDER BY at"
-_LATE: Final[LiteralString] = "SELECT id FROM late_results"
 _LEFT_OVER: Final[LiteralString] = """
 SELECT (SELECT count(*) FROM outbox) AS "outbox rows",
     (SELECT count(*) FROM waiting) AS "waiting messages",
@@ -192,10 +183,10 @@ class EventRecorder:
             receipts=receipts,
             sessions=[Session(*row) for row in await self.fetch(_SESSIONS)],
             rows=[Row(*row) for row in await self.fetch(_ROWS)],
-            turns=[Turn(*row) for row in await self.fetch(_TURNS)],
-            routed=[_published(raw, "seq") async for raw in self.stored("ROUTED")],
-            outbound=[_published(raw, "out_seq") async for raw in self.stored("OUTBOUND")],
-            results=[its async for raw in self.stored("RESULTS") if (its := _result(raw))],
+            turns=await self.records.turns(),
+            routed=[published(raw, "seq") async for raw in self.stored("ROUTED")],
+            outbound=await self.records.outbound(),
+            results=await self.records.results(),
             started=[
                 json.loads(raw.data)["session_id"]
                 async for raw in self.stored("EVENTS")
@@ -208,9 +199,10 @@ class EventRecorder:
             left_over=await self.left_over(),
         )
 
-    async def late(self) -> frozenset[str]:
-        """Return the ids of the results that came too late and were kept without effect."""
-        return frozenset(row[0] for row in await self.fetch(_LATE))
+    @property
+    def records(self) -> Records:
+        """The database and the streams, to read dialogues from."""
+        return Records(self.fetch, self.stored)
 
     async def until_read(self) -> int:
         """Wait until the last message of each partition is read; return how many are not."""
@@ -251,45 +243,9 @@ class EventRecorder:
         """Return all that a stream keeps, oldest first."""
         return [raw async for raw in self.stored(name)]
 
-    async def stored(self, name: str) -> AsyncIterator[Msg]:
+    def stored(self, name: str) -> AsyncIterator[Msg]:
         """Yield all that a stream keeps, oldest first, a page in memory at a time."""
-        await until_connected(self.client)
-        config = ConsumerConfig(
-            deliver_policy=DeliverPolicy.ALL,
-            ack_policy=AckPolicy.NONE,
-            inactive_threshold=_PATIENCE.total_seconds(),
-            mem_storage=True,
-        )
-        source = await self.client.jetstream().pull_subscribe("", stream=name, config=config)
-        try:
-            pending = (await source.consumer_info()).num_pending or 0
-            while pending:
-                page = await source.fetch(_PAGE, timeout=_PATIENCE.total_seconds())
-                pending -= len(page)
-                for raw in page:
-                    yield raw
-        finally:
-            await source.unsubscribe()
-
-
-def _published(raw: Msg, number: str) -> Published:
-    its = json.loads(raw.data)
-    text = its.get("text") or ""
-    return Published(its["session_id"], its[number], its["id"], raw.subject, text)
-
-
-def _result(raw: Msg) -> Result | None:
-    """Return the result of a turn; there is no telling what strangers write there.
-
-    A turn that is handed back goes on: its result ends nothing.
-    """
-    try:
-        its = json.loads(raw.data)
-        if its.get("hand_back") is not None:
-            return None
-        return Result(its["id"], its["turn_id"], its["attempt"], its["token"])
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+        return stored(self.client, name)
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ _PRELOADED: Final = (
     "chatlane.cli.serve",
     "chatlane.cli.echo_worker",
     "faststream.nats",
-    "tests.support.service.event_log",
+    "chatlane_devkit.judge.event_log",
 )
 
 

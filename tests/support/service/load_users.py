@@ -15,9 +15,9 @@ from nats.aio.msg import Msg
 
 from chatlane.nats.tasks import end_task
 from chatlane_client import AdapterClient, RetryLaterError, UnconfirmedPublishError
+from chatlane_devkit.judge.event_log import EventLog
 from chatlane_devkit.judge.history import Received, Sent
 from chatlane_schemas import Chat, InboundEvent, OutboundMessage, Sender, decode, new_envelope_id
-from tests.support.service.event_log import EventLog
 from tests.support.service.pace import paced
 from tests.support.service.processes import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from nats.aio.client import Client
 
 from chatlane_client import open_connection
+from chatlane_devkit.judge.event_log import read_event_log, read_handed
 from chatlane_devkit.judge.history import History
 from chatlane_devkit.judge.verdict import Run, judge
 from tests.support.eventually import eventually
 from tests.support.servers.nats_users import Keys
-from tests.support.service.event_log import read_event_log, read_handed
 from tests.support.service.event_recorder import EventRecorder, open_event_recorder
 from tests.support.service.load_users import LoadUsers, Person, people
 from tests.support.service.processes import PARTITIONS, Process, Service, open_service
@@ -102,7 +102,7 @@ class Scene:
             received=said.received,
             spells=said.spells,
             waits=said.waits,
-            late=await self.recorder.late(),
+            late=await self.recorder.records.late(),
             handed=read_handed(self.service.handed_over),
         )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chatlane.cli import main
 from chatlane_client.turn import Turn
-from tests.support.service.event_log import EventLog
+from chatlane_devkit.judge.event_log import EventLog
 
 # The previous release, which runs beside this one in tests, has the worker in another module.
 _MODULES = ("chatlane.cli.echo_worker", "chatlane.dev.echo")

@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from chatlane_devkit.judge.event_log import EventLog
 from tests.support.nemesis import CRASH_POINT, WEIGHTS, Nemesis
 from tests.support.servers.lossy_link import LossyLink
-from tests.support.service.event_log import EventLog
 from tests.support.worlds.virtual_time import VirtualTimeLoop
 
 PAUSE: Final = timedelta(seconds=1)

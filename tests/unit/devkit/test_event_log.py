@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from chatlane_devkit.judge.event_log import EventLog, read_event_log, told
 from chatlane_devkit.judge.history import Spell, Wait
-from tests.support.service.event_log import EventLog, read_event_log, told
 
 
 def line(at: float, op: str, actor: str = "worker-1", **fields: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -1,7 +1,7 @@
 """A turn worker that asks, shows drafts, answers at length and speaks before its answer.
 
-Usage: `python worker.py FILE NAME`, with NATS_URL, NKEY_SEED_FILE and PRINCIPAL in the environment. The
-first word of a message says what it does; see `Helper`.
+Usage: `python worker.py FILE NAME`, with NATS_URL and PRINCIPAL in the environment, and NKEY_SEED_FILE where
+NATS has users. The first word of a message says what it does; see `Helper`.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from chatlane.cli.echo_worker import echo
 from chatlane.config.settings import read_failpoint
 from chatlane.failpoints import enable
 from chatlane_client import Reply, Turn, TurnWorker, open_connection
+from chatlane_devkit.dialogue.setting import AGENT
+from chatlane_devkit.judge.event_log import EventLog
 from chatlane_schemas import Button, Part
-from tests.support.dialogue.setting import AGENT
-from tests.support.service.event_log import EventLog
 
 _SLOTS: Final = 16
 _LONG_WAIT: Final = timedelta(seconds=60)
@@ -111,7 +111,7 @@ async def main(path: Path, name: str) -> None:
         os.environ["NATS_URL"],
         name=name,
         principal=principal,
-        nkey_seed_file=os.environ["NKEY_SEED_FILE"],
+        nkey_seed_file=os.environ.get("NKEY_SEED_FILE"),
     ) as client:
         worker = TurnWorker(
             client,

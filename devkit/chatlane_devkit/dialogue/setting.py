@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from tests.support.service.processes import PLATFORM
-
+# One platform with the accounts of other agents, of which an adapter must not learn.
+PLATFORM: Final = "test"
 ACCOUNT: Final = "talk"
 AGENT: Final = "helper"
 ADAPTER_USER: Final = "talker"

@@ -2,14 +2,16 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, LiteralString
 
 from nats.aio.msg import Msg
 
+from chatlane_devkit.dialogue.people import call_of
+from chatlane_devkit.dialogue.setting import ACCOUNT, AGENT, PLATFORM
 from chatlane_devkit.judge.dialogue import (
     DeliveryState,
     Dialogue,
@@ -20,12 +22,14 @@ from chatlane_devkit.judge.dialogue import (
     Reply,
     SentAlone,
 )
-from chatlane_devkit.judge.history import History, Sent
-from tests.support.dialogue.people import call_of
-from tests.support.dialogue.setting import AGENT
-from tests.support.service.event_log import Line
-from tests.support.service.event_recorder import EventRecorder
+from chatlane_devkit.judge.event_log import Line
+from chatlane_devkit.judge.history import History, Published, Result, Sent, Turn
 
+_TURNS: Final[LiteralString] = """
+SELECT id::text, session_id::text, state, attempt, coalesce(token, ''), coalesce(result_id, '')
+FROM turns
+"""
+_LATE: Final[LiteralString] = "SELECT id FROM late_results"
 _DELIVERIES: Final[LiteralString] = """
 SELECT message_id::text, session_id::text, state, sent, coalesce(pieces, 0), platform_message_ids::text
 FROM deliveries
@@ -34,6 +38,53 @@ _QUESTIONS_KEPT: Final[LiteralString] = """
 SELECT count(*) FROM turns WHERE question IS NOT NULL AND state NOT IN ('ready', 'claimed')
 """
 _BESIDE: Final = {"at", "actor", "op"}
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What a run left behind.
+
+    Attributes:
+        fetch: Returns the rows of a query of the database.
+        stored: Yields the messages of a stream, oldest first.
+    """
+
+    fetch: Callable[[LiteralString], Awaitable[list[Any]]]
+    stored: Callable[[str], AsyncIterator[Msg]]
+
+    async def turns(self) -> list[Turn]:
+        """Return all turns."""
+        return [Turn(*row) for row in await self.fetch(_TURNS)]
+
+    async def results(self) -> list[Result]:
+        """Return all results of turns; those that hand a turn back end nothing and are left out."""
+        return [its async for raw in self.stored("RESULTS") if (its := _result(raw))]
+
+    async def outbound(self) -> list[Published]:
+        """Return all outbound messages."""
+        return [published(raw, "out_seq") async for raw in self.stored("OUTBOUND")]
+
+    async def late(self) -> frozenset[str]:
+        """Return the ids of the results that came too late and were kept without effect."""
+        return frozenset(row[0] for row in await self.fetch(_LATE))
+
+
+def published(raw: Msg, number: str) -> Published:
+    """Return a message of a stream; `number` is the field with its number in its session."""
+    its = json.loads(raw.data)
+    text = its.get("text") or ""
+    return Published(its["session_id"], its[number], its["id"], raw.subject, text)
+
+
+def _result(raw: Msg) -> Result | None:
+    """Return the result of a turn; None if it hands the turn back, or no worker wrote it."""
+    try:
+        its = json.loads(raw.data)
+        if its.get("hand_back") is not None:
+            return None
+        return Result(its["id"], its["turn_id"], its["attempt"], its["token"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def parted(history: History) -> tuple[History, History]:
@@ -65,7 +116,7 @@ def parted(history: History) -> tuple[History, History]:
 
 
 async def dialogue_of(
-    recorder: EventRecorder,
+    records: Records,
     history: History,
     chats: Mapping[str, str],
     *,
@@ -75,7 +126,7 @@ async def dialogue_of(
     """Return the record of all dialogues.
 
     Args:
-        recorder: Looks at the database and the streams.
+        records: The database and the streams.
         history: Of the dialogues alone.
         chats: Session keys by chat.
         event_log: What people, workers and the nemesis noted.
@@ -83,8 +134,10 @@ async def dialogue_of(
     """
     lines = _by_op(event_log)
     noted = _by_op(platform_log)
-    inbound = [_read(raw) async for raw in recorder.stored("INBOUND")]
-    outbound = [_read(raw) async for raw in recorder.stored("OUTBOUND")]
+    # Other accounts may publish what cannot be read.
+    place = f".{PLATFORM}.{ACCOUNT}."
+    inbound = [_read(raw) async for raw in records.stored("INBOUND") if place in raw.subject]
+    outbound = [_read(raw) async for raw in records.stored("OUTBOUND")]
     ends: dict[str, list[float]] = defaultdict(list)
     for line in lines["killed"]:
         ends[line["actor"]].append(line["at"])
@@ -120,14 +173,14 @@ async def dialogue_of(
                 pieces=row[4],
                 platform_ids=json.loads(row[5]),
             )
-            for row in await recorder.fetch(_DELIVERIES)
+            for row in await records.fetch(_DELIVERIES)
             if row[1] in sessions
         ],
         ends=ends,
         reported={name: at.timestamp() for name, (_, at) in reported.items()},
         stored={body["id"]: at.timestamp() for at, body in of_dialogues},
         foreign=[turn_id for turn_id, session_id in knows.items() if session_id not in sessions],
-        questions_kept=await recorder.value(_QUESTIONS_KEPT),
+        questions_kept=(await records.fetch(_QUESTIONS_KEPT))[0][0],
     )
 
 

@@ -27,21 +27,23 @@ from chatlane_client import (
     pressed,
     reacted,
 )
+from chatlane_devkit.dialogue.setting import ACCOUNT, AGENT, PLATFORM, WORKER_USER
 from chatlane_devkit.judge.dialogue import Call
+from chatlane_devkit.judge.event_log import EventLog
 from chatlane_devkit.judge.history import Sent
+from chatlane_devkit.servers.conditions import until
 from chatlane_devkit.servers.programs import LogTail
 from chatlane_schemas import Chat, InboundEvent, Sender, new_envelope_id
 from chatlane_schemas.content.elements import Press
-from tests.support.dialogue.setting import ACCOUNT, AGENT, WORKER_USER
-from tests.support.eventually import eventually
-from tests.support.service.event_log import EventLog
-from tests.support.service.processes import PLATFORM
 
 _LOOK_AGAIN: Final = timedelta(milliseconds=30)
 _PATIENCE: Final = timedelta(seconds=90)
 # A message that was delivered so long ago has its receipt in the log, where the adapter did not end.
 _REPORTED_AFTER: Final = 5.0
 _SEND_EVERY: Final = 0.3
+# How likely it is that an earlier button is pressed again, and that a request is sent again.
+_PRESS_AGAIN: Final = 0.4
+_SEND_AGAIN: Final = 0.3
 # What people write, and how often; all but the last are handled by the worker.
 KINDS: Final[Mapping[str, int]] = {
     "choose": 6,
@@ -135,7 +137,11 @@ class DialoguePeople:
 
     @asynccontextmanager
     async def talking(self) -> AsyncIterator[None]:
-        """Let everybody talk during the block; at its end everything is answered."""
+        """Let everybody talk during the block; at its end everything is answered.
+
+        Raises:
+            TimeoutError: A message was not answered in time.
+        """
         following = asyncio.create_task(self._follow())
         working = [asyncio.create_task(self._talk(chat)) for chat in self._chats.values()]
         working.append(asyncio.create_task(self._send()))
@@ -190,7 +196,11 @@ class DialoguePeople:
             await self._until_heard(chat, label, chance)
 
     async def _until_heard(self, chat: _Chat, text: str, chance: Random) -> None:
-        """Answer every question that comes, until an answer lists the message."""
+        """Answer every question that comes, until an answer lists the message.
+
+        Raises:
+            TimeoutError: None did in time.
+        """
 
         async def is_heard() -> bool:
             for call in chat.calls:
@@ -198,7 +208,10 @@ class DialoguePeople:
                     await self._meet(chat, call, chance)
             return chat.has_heard(text)
 
-        await eventually(is_heard, _PATIENCE)
+        try:
+            await until(is_heard, _PATIENCE)
+        except TimeoutError as error:
+            raise TimeoutError(f"{chat.name} got no answer to {text!r}") from error
 
     async def _meet(self, chat: _Chat, call: Call, chance: Random) -> None:
         """Answer a question once, in one of several ways."""
@@ -206,7 +219,7 @@ class DialoguePeople:
         if name in chat.answered:
             return
         chat.answered.add(name)
-        if chat.asked and chance.random() < 0.4:
+        if chat.asked and chance.random() < _PRESS_AGAIN:
             await self._press_again(chat, chance)
         if call.buttons:
             chat.asked.append(call)
@@ -307,10 +320,10 @@ class DialoguePeople:
             chat = self._chats[chance.choice(list(self._chats))]
             if chat.session_id is not None:
                 request_id = uuid4().hex
-                twice = 2 if chance.random() < 0.3 else 1
+                twice = 2 if chance.random() < _SEND_AGAIN else 1
                 await asyncio.gather(*(self._send_once(chat, request_id) for _ in range(twice)))
                 self.done["send"] += 1
-                if earlier[chat.name] and chance.random() < 0.3:
+                if earlier[chat.name] and chance.random() < _SEND_AGAIN:
                     await self._send_once(chat, chance.choice(earlier[chat.name]))
                 earlier[chat.name].append(request_id)
             await asyncio.sleep(_SEND_EVERY)

@@ -1,6 +1,7 @@
 """An adapter of a platform that notes each call it takes, and that ends itself at a point.
 
-Usage: `python adapter.py FILE`, with NATS_URL, NKEY_SEED_FILE and PRINCIPAL in the environment.
+Usage: `python adapter.py FILE`, with NATS_URL and PRINCIPAL in the environment, and NKEY_SEED_FILE where NATS
+has users.
 `CHATLANE_CRASH_AT=adapter.piece_taken:3` ends it by SIGKILL when the platform has the third piece and the
 client does not know.
 """
@@ -18,11 +19,10 @@ from uuid import uuid4
 
 from chatlane_client import AdapterClient, Piece, TextLimit, open_connection
 from chatlane_client.transport.retry import cancel_until_ended
+from chatlane_devkit.dialogue.setting import ACCOUNT, PLATFORM
+from chatlane_devkit.judge.event_log import EventLog
 from chatlane_schemas import Source
 from chatlane_schemas.live_turns import TurnStarted
-from tests.support.dialogue.setting import ACCOUNT
-from tests.support.service.event_log import EventLog
-from tests.support.service.processes import PLATFORM
 
 LIMIT: Final = TextLimit(160, "utf16")
 # As fast as a platform.
@@ -136,7 +136,7 @@ async def main(path: Path) -> None:
         os.environ["NATS_URL"],
         name=principal,
         principal=principal,
-        nkey_seed_file=os.environ["NKEY_SEED_FILE"],
+        nkey_seed_file=os.environ.get("NKEY_SEED_FILE"),
     ) as client:
         adapter = AdapterClient(client, platform=PLATFORM, account=ACCOUNT)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, adapter.stop)

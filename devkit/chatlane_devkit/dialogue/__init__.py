@@ -1,0 +1,1 @@
+"""Dialogues: people who get questions, drafts, long answers and messages outside turns."""
