@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +17,14 @@ from chatlane_devkit.demo.bot_platform import BotOutcome, open_bot_platform
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.faults import Faults
 from chatlane_devkit.demo.picture import write_picture
-from chatlane_devkit.demo.report import loss_rows
+from chatlane_devkit.demo.report import dialogue_rows, loss_rows
 from chatlane_devkit.demo.sabotage import Sabotage, Saboteur
 from chatlane_devkit.demo.scenario_run import ScenarioRun, Stage, accounts_of, log_to
 from chatlane_devkit.demo.stack import open_stack
+from chatlane_devkit.dialogue import setting as dialogue_setting
+from chatlane_devkit.dialogue.dialogue_run import PEOPLE, DialogueRun
+from chatlane_devkit.dialogue.record import Records
+from chatlane_devkit.dialogue.stream_reader import stored
 from chatlane_devkit.judge.history import History, Received
 from chatlane_devkit.judge.verdict import Verdict
 from chatlane_devkit.scenario.feed import Step, read_feed
@@ -33,6 +38,8 @@ LINES_PER_SECOND: Final = 110.0
 
 _THINK: Final = timedelta(milliseconds=60)
 _PATIENCE: Final = timedelta(seconds=45)
+# A dialogue survives the kill of its worker in each of its attempts.
+_MAX_ATTEMPTS: Final = 10
 _EXIT_INTERRUPTED: Final = 130
 # By cue: the part, the name of its recovery, and the end of the recovery.
 _KILLS: Final = {
@@ -111,17 +118,29 @@ class _Demo:
         self.narrator.headline("Two routers, two workers, one subscriber, real servers")
         performance = ScenarioRun(self.narrator, steps)
         async with (
-            open_stack(directory, self.narrator.tell, think=_THINK) as stack,
+            open_stack(
+                directory,
+                self.narrator.tell,
+                think=_THINK,
+                more_config=dialogue_setting.config(_MAX_ATTEMPTS),
+            ) as stack,
             open_bot_platform(directory, _THINK) as platform,
         ):
             score = performance.score
+            dialogues = DialogueRun(stack.nats.url, directory, self.narrator.tell)
             faults = Faults(stack, self.narrator.tell, lambda: score.last_answer_at)
             async with open_connection(stack.nats.url, name="demo adapters") as client:
-                clients = dict.fromkeys(accounts_of(stack.settings), client)
+                accounts = set(accounts_of(stack.settings)) - {
+                    (dialogue_setting.PLATFORM, dialogue_setting.ACCOUNT)
+                }
+                clients = dict.fromkeys(accounts, client)
                 stage = Stage(stack.settings, stack.observer, clients, client, client)
 
                 async def happen(cue: str) -> None:
-                    await asyncio.gather(faults.happen(cue), platform.kill_bot())
+                    happening = [faults.happen(cue), platform.kill_bot()]
+                    if cue == "worker":
+                        happening.append(dialogues.kill_processes())
+                    await asyncio.gather(*happening)
 
                 history = await performance.play(
                     stage,
@@ -130,13 +149,17 @@ class _Demo:
                     patience=_PATIENCE,
                     deliver=self._deliver(),
                     also=platform.write,
+                    beside=dialogues.talking(),
                 )
+                records = Records(stack.observer.fetch, partial(stored, client))
+                history = await dialogues.separated(history, records)
             with suppress(TimeoutError):
                 await platform.until_quiet()
         performance.seconds |= faults.seconds | {"total": self.narrator.seconds}
         verdict = performance.judged(stage, history)
         self._show_kills(faults, score.silence)
         self._show_bot(verdict, history, platform.outcome())
+        self._show_dialogues(history)
         performance.show(history, verdict, self._report)
         self.narrator.tell(f"report: {self._report}")
         return verdict
@@ -170,6 +193,13 @@ class _Demo:
             columns,
             loss_rows(verdict, history, bot),
         )
+
+    def _show_dialogues(self, history: History) -> None:
+        if history.dialogue is not None:
+            self.narrator.headline("Dialogues beside it, under the same kills")
+            columns = ("what people see", "promised", "seen", "wrong")
+            title = f"{PEOPLE} chats over an adapter process that is killed as well"
+            self.narrator.table(title, columns, dialogue_rows(history.dialogue))
 
     def _keep_logs(self, directory: Path) -> None:
         target = self._report.parent / "demo-logs"

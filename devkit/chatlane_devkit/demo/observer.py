@@ -102,19 +102,19 @@ class Observer:
 
     async def owners(self) -> Counter[str]:
         """Return how many partitions of the log each router owns by a valid lease."""
-        return Counter(dict(await self._fetch(OWNERS_SQL)))
+        return Counter(dict(await self.fetch(OWNERS_SQL)))
 
     async def cursors(self) -> dict[int, int]:
         """Return the read position of the inbound log, by partition."""
-        return dict(await self._fetch(CURSORS_SQL))
+        return dict(await self.fetch(CURSORS_SQL))
 
     async def claimed_by(self, worker: str) -> list[str]:
         """Return the turns that a worker holds."""
-        return [record["id"] for record in await self._fetch(CLAIMED_SQL, worker)]
+        return [record["id"] for record in await self.fetch(CLAIMED_SQL, worker)]
 
     async def live_among(self, turns: Sequence[str]) -> list[str]:
         """Return those of `turns` that have no answer yet."""
-        return [record["id"] for record in await self._fetch(LIVE_TURNS_SQL, turns)]
+        return [record["id"] for record in await self.fetch(LIVE_TURNS_SQL, turns)]
 
     async def sessions(self) -> list[Session]:
         """Return all sessions, oldest first."""
@@ -126,26 +126,26 @@ class Observer:
                 end_reason=row["end_reason"] or "",
                 started_at=row["started_at"],
             )
-            for row in await self._fetch(SESSIONS_SQL)
+            for row in await self.fetch(SESSIONS_SQL)
         ]
 
     async def rows(self) -> list[Row]:
         """Return all transcripts, each in its order."""
         return [
             Row(row["session_id"], row["seq"], row["role"], row["content"], row["message_id"])
-            for row in await self._fetch(ROWS_SQL)
+            for row in await self.fetch(ROWS_SQL)
         ]
 
     async def dead_letters(self) -> list[DeadLetter]:
         """Return all dead letters, oldest first."""
         return [
             DeadLetter(row["digest"], row["reason"], row["size_bytes"], row["detail"])
-            for row in await self._fetch(DEAD_LETTERS_SQL)
+            for row in await self.fetch(DEAD_LETTERS_SQL)
         ]
 
     async def left_over(self) -> dict[str, int]:
         """Count the rows that must not exist when everything is answered."""
-        [counts] = await self._fetch(LEFTOVERS_SQL)
+        [counts] = await self.fetch(LEFTOVERS_SQL)
         return {
             "outbox rows": counts["outbox"],
             "waiting messages": counts["waiting"],
@@ -153,7 +153,7 @@ class Observer:
             "messages without a receipt": counts["undelivered"],
         }
 
-    async def _fetch(self, query: LiteralString, *arguments: object) -> list[Any]:
+    async def fetch(self, query: LiteralString, *arguments: object) -> list[Any]:
         """Run a query; while the server is unavailable, wait for it.
 
         Raises:

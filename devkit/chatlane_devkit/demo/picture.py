@@ -12,7 +12,7 @@ TITLE: Final = "make demo"
 
 _WIDTH: Final = 84
 # The parts of the output that are drawn, by the start of their headlines.
-_PARTS: Final = ("A day of chat", "What the kills cost", "A naive bot", "Verdict")
+_PARTS: Final = ("A day of chat", "What the kills cost", "A naive bot", "Dialogues", "Verdict")
 _HEADLINE: Final = re.compile(r"^(\S.*?) ─+$")
 _PROGRESS: Final = re.compile(r"\d+ of \d+ events published")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from chatlane_devkit.demo.bot_platform import BotOutcome
+from chatlane_devkit.judge import dialogue_checks as checks
+from chatlane_devkit.judge.dialogue import Dialogue
 from chatlane_devkit.judge.feed_checks import Said
 from chatlane_devkit.judge.history import NUMBERED, History, Session
 from chatlane_devkit.judge.verdict import Verdict
@@ -17,7 +19,7 @@ _CHAT_ROWS = range(6, 15)
 
 def session_rows(history: History) -> list[tuple[object, ...]]:
     """Return sessions, messages and answers by platform and agent."""
-    messages = Counter(row.session_id for row in history.rows if row.role != "assistant")
+    messages = Counter(row.session_id for row in history.rows if row.role == "user")
     answers = Counter(answer.session_id for answer in history.received)
     groups: dict[tuple[str, str], list[Session]] = defaultdict(list)
     for session in history.sessions:
@@ -60,7 +62,7 @@ def loss_rows(verdict: Verdict, history: History, bot: BotOutcome) -> list[tuple
         for answer in history.received
         for message in answer.heard_messages()
     )
-    rows = {(row.session_id, row.seq) for row in history.rows if row.role != "assistant"}
+    rows = {(row.session_id, row.seq) for row in history.rows if row.role == "user"}
     split = sum(
         len(check.problems) for check in verdict.checks if "one conversation" in check.promise
     )
@@ -69,6 +71,33 @@ def loss_rows(verdict: Verdict, history: History, bot: BotOutcome) -> list[tuple
         ("never answered", len(rows - heard.keys()), bot.lost),
         ("answered twice or more", sum(count > 1 for count in heard.values()), bot.doubled),
         ("conversations with forgotten messages", split, bot.forgotten),
+    ]
+
+
+def dialogue_rows(its: Dialogue) -> list[tuple[str, str, int, int]]:
+    """Return what people see beside plain answers: name, promise, how many were seen and were wrong."""
+    pieces = [call for calls in its.pieces().values() for call in calls if call.pieces > 1]
+    of_pieces = (*checks.piece_problems(its), *checks.delivery_state_problems(its))
+    return [
+        (
+            "drafts of live turns",
+            "become their answer",
+            len(checks.drafts(its)),
+            len(list(checks.draft_problems(its))),
+        ),
+        ("pieces of long answers", "all, in order, with receipts", len(pieces), len(of_pieces)),
+        (
+            "questions to people",
+            "one answer, or the default",
+            len(its.questions),
+            len(list(checks.question_problems(its))),
+        ),
+        (
+            "messages outside turns",
+            "once, in order",
+            len({send.message_id for send in its.sends}),
+            len(list(checks.send_problems(its))),
+        ),
     ]
 
 
@@ -181,6 +210,10 @@ def as_json(
             for check in verdict.checks
         ],
         "feed": dict(Counter(publication.expect for publication in feed)),
+        "dialogues": {
+            name: {"seen": seen, "wrong": wrong}
+            for name, _, seen, wrong in dialogue_rows(history.dialogue or Dialogue())
+        },
         "sessions": len(history.sessions),
         "transcript_rows": len(history.rows),
         "answers": len(history.received),

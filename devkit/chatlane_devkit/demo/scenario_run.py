@@ -6,7 +6,7 @@ Faults are the task of the caller: a cue is passed to it by name.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -92,6 +92,7 @@ class ScenarioRun:
         patience: timedelta,
         deliver: Callable[[Received], list[Received]] = lambda answer: [answer],
         also: Callable[[Publication], None] = lambda _: None,
+        beside: AbstractAsyncContextManager[None] | None = None,
     ) -> History:
         """Play the whole feed and return its history.
 
@@ -103,6 +104,7 @@ class ScenarioRun:
             patience: Longest wait for the answers to published messages.
             deliver: Returns what a chat receives in place of an answer.
             also: Called with each publication when its turn comes.
+            beside: What happens meanwhile; it is over when the history is read.
         """
         begin = self._narrator.seconds
         self.seconds["set up"] = begin
@@ -118,7 +120,7 @@ class ScenarioRun:
             also=also,
         )
         self._narrator.headline(f"A day of chat: {len(self._feed)} events")
-        async with player.receiving():
+        async with player.receiving(), beside or nullcontext():
             with self._narrator.progress(len(self._feed), _accepted(self._feed)) as progress:
                 showing = asyncio.create_task(_show_progress(progress, self.score))
                 try:

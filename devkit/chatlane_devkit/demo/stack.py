@@ -135,6 +135,7 @@ async def open_stack(
     think: timedelta,
     user_config: Path | None = None,
     has_workers: bool = True,
+    more_config: str = "",
 ) -> AsyncIterator[Stack]:
     """Start everything, and stop it at the end of the block.
 
@@ -144,6 +145,7 @@ async def open_stack(
         think: Time that an answer of the echo agent takes.
         user_config: A chatlane.toml whose declarations apply; None takes the shipped ones.
         has_workers: Echo workers and subscribers answer.
+        more_config: TOML that is added to the configuration.
 
     Raises:
         ServerStartError: A process ended by itself or did not start.
@@ -154,7 +156,9 @@ async def open_stack(
     ):
         tell(f"nats-server listens on {nats.url}")
         tell(f"Postgres listens on 127.0.0.1:{postgres.port}")
-        config = await _prepare(directory, nats, postgres, user_config)
+        config = await _prepare(
+            directory, postgres, lambda dsn: stack_config(nats.url, dsn, user_config) + more_config
+        )
         tell("streams and tables are set up")
         observer = Observer(postgres.dsn(DATABASE))
         stack = Stack(directory, config, load_settings(config, {}), nats, postgres, observer)
@@ -174,13 +178,21 @@ async def open_stack(
 
 
 async def _prepare(
-    directory: Path, nats: NatsServer, postgres: PostgresServer, user_config: Path | None
+    directory: Path,
+    postgres: PostgresServer,
+    config_text: Callable[[str], str],
 ) -> Path:
-    """Write the configuration, create the database, and apply migrations and topology."""
+    """Write the configuration, create the database, and apply migrations and topology.
+
+    Args:
+        directory: For the configuration.
+        postgres: The database server.
+        config_text: Returns the configuration for the address of the database.
+    """
     config = directory / "chatlane.toml"
     password = secrets.token_hex(16)
     dsn = postgres.dsn(DATABASE, login=(_ROUTER, password))
-    config.write_text(stack_config(nats.url, dsn, user_config), "utf-8")
+    config.write_text(config_text(dsn), "utf-8")
     await _execute(postgres.url, f'CREATE DATABASE "{DATABASE}"')
     # The tables come first: `admin apply` logs in as one of their users to write the audit log.
     await _make_tables(postgres.dsn(DATABASE), password)

@@ -137,7 +137,7 @@ _DIALOGUE_RULES: Final = tuple(
     Rule(promise, _counted_in_dialogue(items), _in_dialogue(problems), _has_dialogue)
     for promise, items, problems in (
         (
-            "every message in a dialogue is placed once, and heard or taken as an answer",
+            "every message in a dialogue is placed once, and heard or an answer",
             lambda its: its.history.sent,
             dialogue_checks.dialogue_problems,
         ),

@@ -30,12 +30,14 @@ async def test_the_demo_keeps_its_promises_while_everything_is_killed(
     assert report["is_good"] is True
     assert all(check["is_kept"] for check in report["checks"])
     assert report["feed"]["accepted"] >= 2000
+    assert all(row["seen"] > 0 and row["wrong"] == 0 for row in report["dialogues"].values())
     for words in (
         "router 1 owns 16 of 32 partitions",
         "killed router 1 with SIGKILL",
         "router 2 owns 32 of 32 partitions, ",
         "killed 4 times as well",
         "killed worker 1 with SIGKILL",
+        "killed the adapter and one worker of the dialogues with SIGKILL",
         "killed nats-server with SIGKILL",
         "killed postgres with SIGKILL",
         "every accepted message was delivered exactly once and in order",

@@ -1,4 +1,4 @@
-"""The picture of the demo in the README: kills in red, the verdict, and nothing else."""
+"""The picture of the demo in the README: kills in red, dialogues, the verdict, and nothing else."""
 
 import re
 from pathlib import Path
@@ -15,6 +15,9 @@ A day of chat: 2736 events ─────────────────�
   10.1 s  killed router 1 with SIGKILL
   10.7 s  277 of 2736 events published, 222 of 2650 messages answered
   13.1 s  router 2 owns 32 of 32 partitions, 3.0 s after the kill
+
+Dialogues beside it, under the same kills ──────────────────
+  questions to people   one answer, or the default   90   0
 
 One conversation ───────────────────────────────────────────
 │ Nina  ticket is APP-640 │
@@ -40,13 +43,15 @@ def lines_of(svg: Path) -> dict[str, str]:
     }
 
 
-def test_kills_are_red_and_the_verdict_follows(tmp_path: Path) -> None:
+def test_kills_are_red_and_dialogues_and_verdict_follow(tmp_path: Path) -> None:
     write_picture(OUTPUT, tmp_path / "demo.svg")
     lines = lines_of(tmp_path / "demo.svg")
     assert [line for line in lines if line] == [
         "A day of chat: 2736 events",
         "10.1 s  killed router 1 with SIGKILL",
         "13.1 s  router 2 owns 32 of 32 partitions, 3.0 s after the kill",
+        "Dialogues beside it, under the same kills",
+        "questions to people   one answer, or the default   90   0",
         "Verdict",
         "✓ every answer reached its chat once, in order (1367)",
     ]

@@ -14,12 +14,14 @@ from chatlane_devkit.demo.report import (
     as_json,
     copy_rows,
     dead_letter_rows,
+    dialogue_rows,
     event_rows,
     loss_rows,
     one_conversation,
     session_rows,
     write,
 )
+from chatlane_devkit.judge.dialogue import Call, Dialogue, OutboundText, Question, SentAlone
 from chatlane_devkit.judge.history import (
     DeadLetter,
     History,
@@ -27,6 +29,7 @@ from chatlane_devkit.judge.history import (
     Received,
     Row,
     Session,
+    Turn,
 )
 from chatlane_devkit.judge.verdict import Check, Verdict
 from chatlane_devkit.scenario.feed import Publication, parse_step
@@ -68,6 +71,38 @@ def test_sessions_are_counted_by_platform_and_agent() -> None:
         ("discord", "main", 1, 1, 0, 0),
         ("telegram", "main", 1, 0, 2, 1),
     ]
+
+
+def test_context_is_no_message_that_waits_for_an_answer() -> None:
+    history = replace(HISTORY, rows=[*HISTORY.rows, Row("s", 4, "context", "liked it")])
+    bot = BotOutcome(2, 0, 0, 0, 4)
+    assert loss_rows(VERDICT, history, bot) == loss_rows(VERDICT, HISTORY, bot)
+    assert session_rows(history) == session_rows(HISTORY)
+
+
+def test_what_people_see_in_dialogues_is_counted_with_what_is_wrong_of_it() -> None:
+    call = Call(at=1.0, kind="send", chat="c", platform_id="d", turn_id="t")
+    piece = Call(
+        at=2.0, kind="send", chat="c", platform_id="p", text="a", message_id="o", piece=0, pieces=2
+    )
+    asked = Question(at=1.0, name="q", chat="c", session_id="s", turn_id="t", attempt=1)
+    sent = SentAlone(at=1.0, request_id="r", chat="c", text="hey", session_id="s", message_id="m")
+    dialogue = Dialogue(
+        history=History(turns=[Turn("t", "s", "done")]),
+        calls=[call, piece],
+        questions=[asked],
+        sends=[sent, sent],
+        outbound=[OutboundText(id="o", session_id="s", turn_id="t", text="ab")],
+    )
+    rows = {name: (seen, wrong) for name, _, seen, wrong in dialogue_rows(dialogue)}
+    assert rows == {
+        "drafts of live turns": (1, 1),
+        # The second piece and the receipt are missing.
+        "pieces of long answers": (1, 2),
+        "questions to people": (1, 1),
+        # It was not published, and is in no transcript.
+        "messages outside turns": (1, 2),
+    }
 
 
 def test_copies_are_told_apart_by_who_stopped_them() -> None:
