@@ -65,7 +65,11 @@ class Recap:
             before = self._pieces[place]
             after = _merged(before, piece)
             self._pieces[place] = after
-            self._bytes += _size(after) - _size(before)
+            if piece.kind in _CONTINUED:
+                # The text before may be long.
+                self._bytes += len((piece.text or "").encode())
+            else:
+                self._bytes += _size(after) - _size(before)
         self._shorten()
 
     def _place_of(self, piece: LivePiece) -> int | None:

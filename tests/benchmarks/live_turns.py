@@ -24,6 +24,8 @@ async def measure_live_turns(rig: Rig, turns: int, per_second: int, portion: flo
         reader = rig.script(
             "pieces", "read", rig.nats.url, seconds + _MARGIN_SECONDS, *rig.speaking(ADAPTER)
         )
+        # The worker is a process of the same program, and ends after the reader where it is slow.
+        reader.log_path = rig.directory / "pieces-read.log"
         reader.log_path.unlink(missing_ok=True)
         reader.start()
         try:
