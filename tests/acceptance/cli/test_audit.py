@@ -25,10 +25,11 @@ KEY: Final = '\n[erasure]\nkey = "an erasure key of at least 32 bytes"\n'
 BY_ROUTERS: Final = {
     *("sessions title", "sessions reset", "sessions resume", "sessions fork", "sessions remove"),
     *("sessions list", "sessions show", "sessions tail", "sessions export"),
+    *("transcripts removed", "transcripts restore"),
 }
 # Looking, servers of one's own, files, and what has its own audit: people who write.
 CHANGES_NOTHING: Final = {
-    *("demo", "dev", "chat", "check", "router", "echo-worker", "explain"),
+    *("demo", "dev", "chat", "check", "router", "echo-worker", "explain", "smoke"),
     *("admin verify", "admin nats-config", "admin nats-keys"),
     *("dead-letters list", "people erasures", "people erasure-list"),
 }

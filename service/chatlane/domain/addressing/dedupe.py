@@ -9,6 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from chatlane.domain.addressing.people import person_form
 from chatlane.domain.catalog import MAIN_PROFILE, canonical_profile
 from chatlane_schemas.codec import encode_part
 from chatlane_schemas.content.elements import EDITED_FIELDS
@@ -156,8 +157,10 @@ def is_copy(first: FirstCopy, digest: bytes, event: InboundEvent, person: str | 
     if found is None or found == first.fingerprint:
         return True
     sender = event.sender
-    ids = () if sender is None else (sender.id, sender.alt_id, *sender.aliases)
-    return any(fingerprint(digest, event, id_) == first.fingerprint for id_ in ids if id_)
+    raw = () if sender is None else (sender.id, sender.alt_id, *sender.aliases)
+    # The first event may have come before the ids of the person were joined.
+    ids = {form for id_ in raw if id_ for form in (id_, person_form(event.platform, id_)) if form}
+    return any(fingerprint(digest, event, id_) == first.fingerprint for id_ in ids)
 
 
 def _message_digest(event: InboundEvent, address: Address, chat: str | None) -> bytes:
