@@ -115,7 +115,7 @@ manifests: $(READY) ## Render and check deploy/kubernetes and the chart; fetches
 # Tests of the part `alone` start the whole service and depend on its leases. Files keep their order,
 # which starts with the longest.
 .PHONY: test
-test: $(READY) ## Run the tests that need no Docker engine on real servers, in about 12 minutes
+test: $(READY) ## Run the tests that need no Docker engine on real servers, in about 17 minutes
 	@failed= ran=; set -- --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder; \
 	for part in together alone; do \
 		$(BIN)/pytest "$$@" --part=$$part $(ARGS); \
