@@ -37,6 +37,10 @@ async def until_dead(process: Process, point: str) -> None:
     """Wait until a process has ended itself, and require that it did so at the point."""
     await eventually(lambda: process.exit_code is not None, REACHED_WITHIN)
     reached = [told["point"] for told in process.events("library_logged") if "point" in told]
+    if point == RouterPoint.DELETED and not reached:
+        # A batch may delete the last rows before the stop: then the router ends in order.
+        assert process.exit_code == 0
+        return
     assert (process.exit_code, reached) == (-signal.SIGKILL, [point])
 
 
