@@ -2,7 +2,10 @@
 
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.adapter_events import deleted, edited, pressed, reacted, thread_opened
+from chatlane_client.api.dead_letters import DeadLetterApi, LetterOutcome
+from chatlane_client.api.explanations import ExplanationApi
 from chatlane_client.api.outbox import OutboxApi, SentMessage
+from chatlane_client.api.projects import ProjectApi
 from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.api.submission import Submission
@@ -23,6 +26,7 @@ from chatlane_client.errors import (
     InvalidAnswerError,
     OversizedMessageError,
     PermanentError,
+    ProjectNotFoundError,
     QuestionWithdrawnError,
     RefusedPublishError,
     RefusedRequestError,
@@ -30,6 +34,7 @@ from chatlane_client.errors import (
     RetryLaterError,
     SessionNotFoundError,
     StaleRequestError,
+    StepError,
     TransientError,
     TurnFailedError,
     UnansweredRequestError,
@@ -57,13 +62,16 @@ __all__ = [
     "ChatlaneClientError",
     "ConflictingRequestError",
     "ConnectionClosedError",
+    "DeadLetterApi",
     "Deliver",
     "Draft",
     "DraftPlatform",
+    "ExplanationApi",
     "ForbiddenRequestError",
     "ForeignEventError",
     "Handler",
     "InvalidAnswerError",
+    "LetterOutcome",
     "NoReply",
     "NoteWriter",
     "OnRefused",
@@ -71,6 +79,8 @@ __all__ = [
     "OversizedMessageError",
     "PermanentError",
     "Piece",
+    "ProjectApi",
+    "ProjectNotFoundError",
     "QuestionAnswer",
     "QuestionWithdrawnError",
     "RateBudget",
@@ -87,6 +97,7 @@ __all__ = [
     "SessionNotFoundError",
     "ShowTyping",
     "StaleRequestError",
+    "StepError",
     "Stored",
     "Submission",
     "TextLimit",

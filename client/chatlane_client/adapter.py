@@ -15,6 +15,7 @@ import nats.js.errors
 from nats.aio.client import Client
 from opentelemetry.trace import SpanKind
 
+from chatlane_client.delivery.chat_queues import PARKED_FROM
 from chatlane_client.delivery.delivery_lease import DeliveryLease
 from chatlane_client.delivery.delivery_progress import DeliveryProgress
 from chatlane_client.delivery.message_sender import (
@@ -26,13 +27,19 @@ from chatlane_client.delivery.message_sender import (
     whole_message,
 )
 from chatlane_client.delivery.outbound_reader import GAP_PATIENCE, OutboundReader
-from chatlane_client.delivery.pieces import Piece, TextLimit
+from chatlane_client.delivery.pieces import Piece, Render, TextLimit
 from chatlane_client.delivery.question_buttons import CloseQuestion, QuestionButtons
 from chatlane_client.delivery.rate_budget import RateBudget
 from chatlane_client.delivery.receipts import Progress, ReceiptWriter
 from chatlane_client.drafts import DRAFT_INTERVAL, DraftPlatform, Drafts
-from chatlane_client.errors import ForeignEventError, RetryLaterError, UndeclaredAccountError
+from chatlane_client.errors import (
+    ForeignEventError,
+    RetryAfter,
+    RetryLaterError,
+    UndeclaredAccountError,
+)
 from chatlane_client.transport.connection import closed_error_first
+from chatlane_client.transport.cursors import Cursors
 from chatlane_client.transport.retry import Backoff, cancel_until_ended
 from chatlane_client.transport.tracing import span
 from chatlane_client.transport.wire import Stored, publish_stored
@@ -57,6 +64,7 @@ if TYPE_CHECKING:
 # A receipt that is not confirmed is published again, unless the process is to stop.
 _RECEIPT_PATIENCE: Final = timedelta(seconds=5)
 GIVE_UP_AFTER: Final = timedelta(hours=24)
+CURSOR_PATIENCE: Final = timedelta(seconds=30)
 # Initial and longest delay that senders are asked to wait while the log is full.
 _FULL: Final = Backoff(first=timedelta(seconds=1), longest=timedelta(seconds=30))
 
@@ -111,6 +119,7 @@ class AdapterClient:
         self._budget = budget or RateBudget()
         self._give_up_after = give_up_after
         self._lease = DeliveryLease(client, platform=self._platform, account=self._account)
+        self._cursors = Cursors(client, platform=self._platform, account=self._account)
         self._stopping = asyncio.Event()
         self._has_looked = False
         self._looking = asyncio.Lock()
@@ -143,9 +152,23 @@ class AdapterClient:
             loop.add_signal_handler(number, self.stop)
         with closed_error_first():
             async with asyncio.TaskGroup() as tasks:
-                others = [tasks.create_task(it) for it in beside]
+                others = [tasks.create_task(part) for part in beside]
                 await delivery
                 await cancel_until_ended(*others)
+
+    async def run_leased(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run work in the process that holds the lease of the account, until cancelled.
+
+        For platforms that let a single process receive, such as by long polls or a socket. The work
+        is cancelled when the lease is lost, and begins again when this process takes the lease.
+
+        Args:
+            work: Makes the coroutine; called again for each time.
+
+        Raises:
+            ConnectionClosedError: The connection is closed for good.
+        """
+        await self._lease.run(work)
 
     def event(self, **fields: Any) -> InboundEvent:  # noqa: ANN401 - any field of an event
         """Return an event of this account, made now, with a new id.
@@ -181,9 +204,9 @@ class AdapterClient:
                 one after the other. A webhook cannot wait.
 
         Raises:
-            RetryLaterError: The log is full, and `waits_for_room` is false. Ask the sender to try again (an HTTP 503
-                with `Retry-After`), or keep the event and publish it again after the
-                delay in the error, before the next event of its chat.
+            RetryLaterError: The log is full, and `waits_for_room` is false. Ask the sender to try
+                again (an HTTP 503 with `Retry-After`), or keep the event and publish it again after
+                the delay in the error, before the next event of its chat.
             UnconfirmedPublishError: Not confirmed in time. The event may be stored
                 anyway, so publish it again before the next event of its chat.
             OversizedMessageError: The event was not sent.
@@ -267,6 +290,51 @@ class AdapterClient:
             raise
         self._waits = None
         return stored
+
+    async def load_cursor(
+        self, name: str, *, give_up_after: timedelta = CURSOR_PATIENCE
+    ) -> str | None:
+        """Return how far an earlier process has read the platform.
+
+        Args:
+            name: Name of the cursor, of `a-z0-9_-`; an account has a few.
+            give_up_after: How long to wait for an answer.
+
+        Returns:
+            The newest value that was saved; None if there is none.
+
+        Raises:
+            SubjectError: The name has other characters.
+            UnansweredRequestError: No answer in time. An adapter that went on without its cursor
+                would lose messages.
+            InvalidAnswerError: The value is none of this version.
+            ConnectionClosedError: The connection is closed for good.
+        """
+        return await self._cursors.load(name, give_up_after)
+
+    async def save_cursor(
+        self, name: str, value: str, *, give_up_after: timedelta = CURSOR_PATIENCE
+    ) -> None:
+        """Store how far the platform was read, and return once it is stored.
+
+        Save a cursor only after `publish` has returned for all before it. A process that lost the
+        lease may still store an older value: the events behind it are then published again, and
+        recognised by their ids.
+
+        Args:
+            name: Name of the cursor, of `a-z0-9_-`; an account has a few.
+            value: Any text of at most 30,000 characters, without words of people.
+            give_up_after: How long to try.
+
+        Raises:
+            SubjectError: The name has other characters.
+            ValidationError: The value is too long.
+            RetryLaterError: The stream is full; the earlier value stays.
+            UnconfirmedPublishError: Not confirmed in time.
+            RefusedPublishError: The stream will never accept the value.
+            ConnectionClosedError: The connection is closed for good.
+        """
+        await self._cursors.save(name, value, give_up_after)
 
     async def show_typing(self, show: ShowTyping, *, interval: timedelta = TYPING_INTERVAL) -> None:
         """Repeat a typing state in each chat whose answer is being written, until cancelled.
@@ -381,7 +449,12 @@ class AdapterClient:
         await self._deliver(whole_message(deliver, self._until_free))
 
     async def deliver_pieces(
-        self, handler: SendPiece, *, limit: TextLimit | None = None, has_buttons: bool = True
+        self,
+        handler: SendPiece,
+        *,
+        limit: TextLimit | None = None,
+        has_buttons: bool = True,
+        render: Render | None = None,
     ) -> None:
         """Pass every outbound message of the account to a handler in pieces, until stopped.
 
@@ -393,6 +466,9 @@ class AdapterClient:
             limit: The longest text of a message on the platform.
             has_buttons: Whether the platform has buttons. Without, they are numbered lines of the
                 text.
+            render: Renders the text for the platform, in parts that fit, instead of `limit`; a
+                piece has its part in `rendered`. A question of several parts keeps its buttons when
+                it is over.
 
         Raises:
             ConnectionClosedError: The connection is closed for good.
@@ -401,15 +477,21 @@ class AdapterClient:
         async def send(piece: Piece) -> str | None:
             sent = await handler(piece)
             shown = sent or piece.edits
-            if self._buttons is not None and shown is not None and piece.buttons:
+            # With a renderer, the text of a single part is not known.
+            has_text = render is None or piece.count == 1
+            if self._buttons is not None and shown is not None and piece.buttons and has_text:
                 await self._buttons.add(piece.message, shown, piece.text)
             return sent
 
         await self._deliver(
-            message_in_pieces(send, limit, self._until_free, has_buttons=has_buttons)
+            message_in_pieces(send, limit, self._until_free, has_buttons=has_buttons, render=render)
         )
 
     async def _until_free(self, chat: str) -> None:
+        pause = self._budget.paused_for(chat)
+        if pause > PARKED_FROM:
+            # The chat gives its messages back meanwhile, and a stop does not wait for it.
+            raise RetryAfter(pause)
         await self._budget.wait(chat)
         await self._lease.require()
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from chatlane_schemas import Attachment, InboundEvent, Kind, OutboundMessage, new_envelope_id
-from chatlane_schemas.content.elements import Press
+from chatlane_schemas.content.elements import EDITED_FIELDS, Press
 from chatlane_schemas.inbound import ReturnAddress
 
 # Fields that locate a message; the other fields hold its content and time.
@@ -46,6 +46,7 @@ def edited(
         version=version,
         event_id=event_id,
         counts_as_new=counts_as_new or None,
+        **{name: value for name in EDITED_FIELDS if (value := getattr(message, name)) is not None},
     )
 
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import Final
+from typing import Final, TypedDict
 from uuid import UUID
 
 import nats.errors
@@ -51,6 +51,17 @@ _PAUSES: Final = Backoff(longest=timedelta(seconds=1))
 _SENT_WITHIN_SECONDS: Final = 1
 
 
+class AttemptStamp(TypedDict):
+    """Fields of each request of a running attempt, under a new id."""
+
+    id: str
+    at: datetime
+    session_id: UUID
+    turn_id: UUID
+    attempt: int
+    token: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """A claimed turn.
@@ -89,6 +100,17 @@ class Grant:
         """Ids of all messages that the turn answers."""
         messages = (*self.messages, *self.taken_in)
         return tuple(message.id for message in messages if message.id is not None)
+
+    def stamp(self) -> AttemptStamp:
+        """Return the common fields of a new request of this attempt."""
+        return {
+            "id": new_envelope_id(),
+            "at": datetime.now(UTC),
+            "session_id": self.session_id,
+            "turn_id": self.turn_id,
+            "attempt": self.attempt,
+            "token": self.token,
+        }
 
 
 class ClaimClient:

@@ -16,11 +16,13 @@ ChatlaneClientError
     ├── InvalidAnswerError
     ├── RefusedRequestError
     │   ├── SessionNotFoundError
+    │   ├── ProjectNotFoundError
     │   ├── ForbiddenRequestError
     │   ├── ConflictingRequestError
     │   └── StaleRequestError
     ├── QuestionWithdrawnError  a message of the turn was changed while it asked
     ├── TurnFailedError         raised by a turn handler
+    │   └── StepError           a step cannot be kept
     ├── AgentUnavailableError   raised by a turn handler
     └── UndeliverableError      raised by an outbound handler, also as `Undeliverable`
         └── ChatGone
@@ -185,6 +187,10 @@ class SessionNotFoundError(RefusedRequestError):
     """The session does not exist or does not belong to the person named in the request."""
 
 
+class ProjectNotFoundError(RefusedRequestError):
+    """The folder does not exist or does not belong to the person named in the request."""
+
+
 class ForbiddenRequestError(RefusedRequestError):
     """The caller may not make this request, or not for this person."""
 
@@ -236,8 +242,16 @@ class TurnFailedError(PermanentError):
         super().__init__(message)
 
 
+class StepError(TurnFailedError):
+    """A step of a turn cannot be kept: its name is taken, or its result is no JSON or too large.
+
+    It is an error of the handler. If the handler does not catch it, the turn fails without another
+    attempt, because that would run the step again.
+    """
+
+
 class AgentUnavailableError(PermanentError):
-    """Raised by a turn handler that cannot answer now, for example because its model is away.
+    """Raised by a turn handler that cannot answer now, for example because its model is unavailable.
 
     The attempt does not count. The turn waits, and so do the other turns of the agent: after the
     pause, one of them tries the agent. The chat is told once if it has to wait long.

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -113,11 +114,7 @@ def _merged(before: LivePiece, piece: LivePiece) -> LivePiece:
 
 
 class LiveOutput:
-    """Publishes and numbers the pieces of one attempt at a turn.
-
-    Attributes:
-        follow_subject: Subject on which its readers ask for a recap.
-    """
+    """Publishes and numbers the pieces of one attempt at a turn."""
 
     def __init__(self, client: Client, agent: str, grant: Grant) -> None:
         self._client = client
@@ -129,14 +126,21 @@ class LiveOutput:
         self._is_recap_due = False
         # A service of an earlier release does not say who talks in the session.
         self._path: subjects.LiveTurnPath | None = None
-        self._subject = self.follow_subject = ""
         if grant.audience is not None:
             source = grant.source
             self._path = subjects.LiveTurnPath(
                 source.platform, source.account, grant.audience, grant.session_id
             )
-            self._subject = self._path.of(subjects.PIECE, agent=agent)
-            self.follow_subject = self._path.of(subjects.FOLLOW, agent=agent)
+
+    # Most turns show nothing.
+    @cached_property
+    def _subject(self) -> str:
+        return "" if self._path is None else self._path.of(subjects.PIECE, agent=self._agent)
+
+    @cached_property
+    def follow_subject(self) -> str:
+        """Subject on which its readers ask for a recap."""
+        return "" if self._path is None else self._path.of(subjects.FOLLOW, agent=self._agent)
 
     async def show(self, piece: LivePiece) -> None:
         """Publish a piece to the present readers; it is not stored and may get lost."""

@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from typing import ParamSpec, TypeVar
 from uuid import UUID
 
+from chatlane_client.api.steps import TurnSteps
 from chatlane_client.control import Signals
 from chatlane_client.turn_voice import Question, QuestionAnswer, TurnVoice
 from chatlane_schemas import (
@@ -25,6 +27,9 @@ from chatlane_schemas.content.questions import FormField, QuestionKind
 from chatlane_schemas.live_turns import LivePiece, PieceKind
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from chatlane_schemas.turns import CancelReason
+
+_Params = ParamSpec("_Params")
+_Result = TypeVar("_Result")
 
 
 async def _show_nothing(_: LivePiece) -> None:
@@ -61,6 +66,7 @@ class Turn:
         publish_delta: Streams text to readers of an earlier release; use `delta`.
         publish_piece: Shows something while the turn runs; use `show`.
         voice: Sends messages and questions; use `say` and `ask`.
+        steps: Runs steps and keeps their results; use `step`.
     """
 
     id: UUID
@@ -86,6 +92,7 @@ class Turn:
     publish_delta: Callable[[str], Awaitable[None]] = field(repr=False)
     publish_piece: Callable[[LivePiece], Awaitable[None]] = field(default=_show_nothing, repr=False)
     voice: TurnVoice | None = field(default=None, repr=False)
+    steps: TurnSteps | None = field(default=None, repr=False)
 
     @property
     def text(self) -> str:
@@ -135,6 +142,39 @@ class Turn:
         """Show the next part of the answer to readers; it is not stored and may get lost."""
         await self.publish_delta(text)
         await self.show(LivePiece(kind=PieceKind.TEXT, text=text))
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[_Params, Awaitable[_Result]],
+        *args: _Params.args,
+        **kwargs: _Params.kwargs,
+    ) -> _Result:
+        """Run a function once in all attempts of the turn, and return its result.
+
+        The result is kept until the turn ends. A later attempt gets it without running the function.
+        If the worker is killed while the function runs, or before its result is kept, the next
+        attempt runs it again: an effect elsewhere needs a key, such as turn id and name.
+
+        Args:
+            name: Name of the step in its turn, of at most 256 characters. An edit of a message does
+                not change what is kept, so name what the result depends on.
+            function: The step. A failure is not kept.
+            args: Its arguments.
+            kwargs: Its arguments.
+
+        Returns:
+            The result, which has to be JSON: what a JSON text of it reads as.
+
+        Raises:
+            StepError: Another step of the attempt has this name, or the result is no JSON or has
+                more than 120 KiB, or the results of the turn are more than 256 or 4 MiB.
+            ConflictingRequestError: This attempt does not run any more.
+        """
+        if self.steps is None:
+            # A turn that a test of the handler has made.
+            return await function(*args, **kwargs)
+        return await self.steps.run(name, function, *args, **kwargs)
 
     async def say(self, message: str | Part, *, key: str | None = None) -> UUID:
         """Send a message before the answer, and return its id; it counts as an answer.

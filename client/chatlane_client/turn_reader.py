@@ -52,6 +52,7 @@ _MAX_WAITING_PIECES: Final = 1000
 # Events are few and small; beyond this many the reader has stopped to read.
 _MAX_WAITING_EVENTS: Final = 10_000
 _MAX_TURNS: Final = 10_000
+_MAX_EARLY: Final = 1000
 _LOOK_AGAIN: Final = timedelta(seconds=1)
 # Longer than a worker waits between two recaps.
 _ASK_AGAIN: Final = 2.0
@@ -114,6 +115,8 @@ class TurnReader:
         self._waiting_pieces = 0
         self._arrived = asyncio.Event()
         self._turns: dict[UUID, _Progress] = {}
+        # Subjects of pieces that came before the `TurnStarted` of their turn.
+        self._early: dict[UUID, str] = {}
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Self]:
@@ -202,9 +205,14 @@ class TurnReader:
         """Return whether an update may be passed on, and ask for a recap where pieces are missing."""
         match update:
             case TurnStarted():
-                return self._begin(update)
+                is_new = self._begin(update)
+                if is_new:
+                    await self._ask_for_early(update)
+                return is_new
             case TurnPiece():
                 known = self._progress(subject, update)
+                if known is None and update.turn_id not in self._turns:
+                    self._note_early(subject, update)
                 return known is not None and await self._take(known, subject, update)
             case TurnRecap():
                 known = self._progress(subject, update)
@@ -223,6 +231,22 @@ class TurnReader:
         if known is None or known.attempt < started.attempt:
             self._note(started.turn_id, _Progress(started.agent, started.attempt))
         return True
+
+    async def _ask_for_early(self, started: TurnStarted) -> None:
+        """Ask for a recap if pieces of a turn came too early; perhaps no other piece follows."""
+        subject = self._early.pop(started.turn_id, None)
+        known = self._turns[started.turn_id]
+        if subject is None or known.next_index != 0:
+            return
+        _, _, _, agent, *_, session = subject.split(".")
+        if (agent, session) == (started.agent, str(started.session_id)):
+            known.next_index, known.asked_at = None, monotonic()
+            await self._ask(subjects.follow_of(subject), started.session_id)
+
+    def _note_early(self, subject: str, piece: TurnPiece) -> None:
+        self._early[piece.turn_id] = subject
+        while len(self._early) > _MAX_EARLY:
+            del self._early[next(iter(self._early))]
 
     def _note(self, turn_id: UUID, progress: _Progress) -> None:
         self._turns.pop(turn_id, None)

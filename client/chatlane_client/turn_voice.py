@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from chatlane_client.api.requests import Requests
 from chatlane_client.claims import Grant
 from chatlane_client.control import Signals
 from chatlane_client.errors import InvalidAnswerError, QuestionWithdrawnError
-from chatlane_schemas import Button, Part, new_envelope_id
+from chatlane_schemas import Button, Part
 from chatlane_schemas.content.questions import FieldValue, FormField, QuestionKind, QuestionState
 from chatlane_schemas.questions import QuestionReply, TurnAnswer, TurnAsk, TurnSay
 from chatlane_schemas.session_api.outbox import OutboxReply
@@ -53,15 +53,6 @@ class Question(NamedTuple):
     default: str | None = None
 
 
-class _Stamp(TypedDict):
-    id: str
-    at: datetime
-    session_id: UUID
-    turn_id: UUID
-    attempt: int
-    token: str
-
-
 class TurnVoice:
     """Speaks for one attempt at a turn."""
 
@@ -72,7 +63,7 @@ class TurnVoice:
 
     async def say(self, message: str | Part, key: str | None) -> UUID:
         """Send a message once and return its id."""
-        request = TurnSay(**self._stamp(), message=_part(message), key=key)
+        request = TurnSay(**self._grant.stamp(), message=_part(message), key=key)
         reply = await self._requests.ask("turn", "say", request, OutboxReply)
         if reply.message_id is None:
             raise InvalidAnswerError(self._requests.subject("turn", "say"), "no message")
@@ -85,7 +76,7 @@ class TurnVoice:
             QuestionWithdrawnError: A person changed a message of the turn meanwhile.
         """
         request = TurnAsk(
-            **self._stamp(),
+            **self._grant.stamp(),
             message=_part(question.message),
             kind=question.kind,
             options=question.options,
@@ -101,7 +92,7 @@ class TurnVoice:
     async def _answer_to(self, question_id: UUID, due_at: datetime) -> QuestionAnswer:
         while True:
             self._signals.has_answer.clear()
-            request = TurnAnswer(**self._stamp(), question_id=question_id)
+            request = TurnAnswer(**self._grant.stamp(), question_id=question_id)
             reply = await self._requests.ask("turn", "answer", request, QuestionReply)
             if reply.state in {QuestionState.ANSWERED, QuestionState.EXPIRED}:
                 is_default = reply.state is QuestionState.EXPIRED
@@ -113,16 +104,6 @@ class TurnVoice:
             pause = min(_LOOK_EVERY, max(left, timedelta(milliseconds=50)))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._signals.has_answer.wait(), pause.total_seconds())
-
-    def _stamp(self) -> _Stamp:
-        return {
-            "id": new_envelope_id(),
-            "at": datetime.now(UTC),
-            "session_id": self._grant.session_id,
-            "turn_id": self._grant.turn_id,
-            "attempt": self._grant.attempt,
-            "token": self._grant.token,
-        }
 
 
 def _part(message: str | Part) -> Part:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import nats.errors
 from nats.aio.client import Client
@@ -20,6 +20,7 @@ from nats.aio.msg import Msg
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from pydantic import ValidationError
 
+from chatlane_client.api.steps import TurnSteps
 from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.control import WIND_DOWN, Controls, Signals
@@ -66,9 +67,6 @@ from chatlane_schemas import (
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 _log = logging.getLogger("chatlane_client")
 
@@ -130,7 +128,8 @@ class TurnWorker:
         self._hands_back = False
         self._working = 0
         self._hand_back_after = hand_back_after
-        self._running: dict[UUID, tuple[Grant, Signals]] = {}
+        # A turn that was lost and claimed again is here twice until its first attempt has ended.
+        self._running: dict[Signals, Grant] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -272,7 +271,7 @@ class TurnWorker:
         over = asyncio.Event()
         working = asyncio.create_task(self._answer(grant, signals))
         working.add_done_callback(lambda _: over.set())
-        self._running[grant.turn_id] = grant, signals
+        self._running[signals] = grant
         try:
             async with lease.kept(renew, over.set) as keeping:
                 await over.wait()
@@ -282,13 +281,13 @@ class TurnWorker:
                     current.set_status(StatusCode.ERROR, "the turn was lost")
                     _log.warning("turn_lost", extra=_about(grant, reason=keeping.loss))
         finally:
-            del self._running[grant.turn_id]
+            del self._running[signals]
             await cancel_until_ended(working)
 
     async def _end_running(self) -> None:
         """After `stop`, let the loss of a running turn not count, and hand back what takes long."""
         await self._stopping.wait()
-        for grant, _ in [*self._running.values()]:
+        for grant in [*self._running.values()]:
             await self._claims.tell_stop(grant)
         if self._hand_back_after is None:
             return
@@ -297,7 +296,7 @@ class TurnWorker:
             self._was_freed.clear()
             await was_set_within(self._was_freed, left)
         self._hands_back = True
-        for _, signals in self._running.values():
+        for signals in self._running:
             signals.hand_back()
 
     async def _answered(self, grant: Grant, result: ResultMessage, current: Span) -> None:
@@ -374,6 +373,7 @@ class TurnWorker:
             publish_delta=partial(self._delta, grant, itertools.count()),
             publish_piece=output.show,
             voice=TurnVoice(self._claims.requests, grant, signals),
+            steps=TurnSteps(self._claims.requests, grant),
         )
 
     async def _history(self, grant: Grant, limit: int) -> tuple[TranscriptEntry, ...]:

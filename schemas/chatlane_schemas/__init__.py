@@ -15,6 +15,7 @@ from chatlane_schemas.content.questions import (
 )
 from chatlane_schemas.dead import DeadLetter, DeadReason, Stage
 from chatlane_schemas.deliveries import (
+    Cursor,
     Deliverer,
     DeliveryFailure,
     DeliveryState,
@@ -129,6 +130,7 @@ __all__ = [
     "ClaimReply",
     "ClaimRequest",
     "ClaimStatus",
+    "Cursor",
     "DeadLetter",
     "DeadReason",
     "DecodeError",

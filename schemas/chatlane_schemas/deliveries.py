@@ -7,9 +7,11 @@ from uuid import UUID
 from pydantic import Field
 
 from chatlane_schemas.envelope import Envelope, Record
-from chatlane_schemas.fields import EnvelopeId, Instant, Number, PlatformId
+from chatlane_schemas.fields import EnvelopeId, Instant, Number, PlatformId, Text
 
 MAX_PIECES: Final = 500
+MAX_CURSOR_LENGTH: Final = 30_000
+"""Characters of the value of a cursor."""
 
 
 class Deliverer(Envelope):
@@ -22,6 +24,14 @@ class Deliverer(Envelope):
     """
 
     process: EnvelopeId = Field(description="Host and number of the process, for operators.")
+
+
+class Cursor(Envelope):
+    """How far an adapter has read its platform; the server keeps the newest of each name."""
+
+    value: Annotated[Text, Field(max_length=MAX_CURSOR_LENGTH)] = Field(
+        description="What the adapter needs to go on, in a form of its own; no words of people."
+    )
 
 
 class DeliveryState(StrEnum):

@@ -25,6 +25,7 @@ class Record(BaseModel):
     Readers ignore unknown fields, so an older reader understands a newer writer.
     """
 
+    # Built at once: `to_json` writes parts of messages, and cannot build what is deferred.
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
@@ -44,7 +45,7 @@ class Envelope(Record):
     max_bytes: ClassVar[int] = MAX_BODY_BYTES
     """The largest body that `decode` accepts, in bytes."""
 
-    model_config = ConfigDict(json_schema_extra=_require_version)
+    model_config = ConfigDict(json_schema_extra=_require_version, defer_build=True)
 
     v: Version = Field(default=VERSION, description="Version of the envelope; always written.")
     id: EnvelopeId = Field(

@@ -1,4 +1,4 @@
-"""Messages and questions of a running turn before its answer."""
+"""Messages, questions and steps of a running turn before its answer."""
 
 from typing import Annotated, Final
 from uuid import UUID
@@ -20,6 +20,13 @@ from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.sessions import ApiReply
 
 LONGEST_QUESTION_MS: Final = 7 * 24 * 3600 * 1000
+LONGEST_STEP_NAME: Final = 256
+# A message has at most 256 KiB, and JSON in a JSON text is up to twice as long.
+LARGEST_STEP: Final = 120 * 1024
+MOST_STEPS: Final = 256
+LARGEST_STEPS: Final = 4 * 1024 * 1024
+
+StepName = Annotated[Text, Field(min_length=1, max_length=LONGEST_STEP_NAME)]
 
 
 class OfAttempt(Envelope):
@@ -83,6 +90,40 @@ class TurnAnswer(OfAttempt):
     """Asks for the answer to a question of this attempt."""
 
     question_id: UUID = Field(description="Id of the question, from the reply to `TurnAsk`.")
+
+
+class TurnStep(OfAttempt):
+    """Asks for the result of a step that an attempt at this turn has kept."""
+
+    name: StepName = Field(description="Name of the step in its turn.")
+
+
+class TurnKeep(OfAttempt):
+    """Keeps the result of a step, so that a later attempt at the turn does not run it again.
+
+    The first result of a name stays, so a repeated request changes nothing. Only the current attempt
+    keeps results. The service deletes them when the turn ends.
+    """
+
+    name: StepName = Field(description="Name of the step in its turn.")
+    result: Annotated[Text, Field(max_length=LARGEST_STEP)] = Field(
+        repr=False,
+        description="The result as JSON text; the service does not read it. Escape what is not ASCII.",
+    )
+
+
+class StepReply(ApiReply):
+    """Reply to `TurnStep` and `TurnKeep`.
+
+    A request is refused as `conflict` if the attempt does not run any more, and as `invalid` if the
+    results of the turn would be too many. A turn that is to end keeps no result.
+    """
+
+    result: Text | None = Field(
+        default=None,
+        repr=False,
+        description="The result that is kept, as JSON text; none if there is none.",
+    )
 
 
 class QuestionReply(ApiReply):

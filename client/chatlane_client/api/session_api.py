@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from chatlane_client.api.requests import Api
+from chatlane_client.api.catalogue import CatalogueApi
 from chatlane_client.api.submission import Submission, answered
 from chatlane_client.turn_reader import TurnReader, TurnWatch
 from chatlane_schemas import new_envelope_id
@@ -46,13 +46,8 @@ from chatlane_schemas.session_api.session_sweeps import (
 )
 from chatlane_schemas.session_api.sessions import (
     CHAT_ORIGIN,
-    SessionCount,
-    SessionCountReply,
-    SessionCounts,
     SessionGet,
-    SessionList,
     SessionListReply,
-    SessionOrder,
     SessionPeek,
     SessionReply,
     SessionView,
@@ -69,7 +64,7 @@ from chatlane_schemas.turns import StopReply, TurnCancel
 _LOOK_AGAIN: Final = timedelta(seconds=2)
 
 
-class SessionApi(Api):
+class SessionApi(CatalogueApi):
     """Finds and changes sessions, on behalf of a person or without a person.
 
     The client repeats a change with its id until there is a reply, and the service makes it once.
@@ -115,72 +110,6 @@ class SessionApi(Api):
         """Return the sessions with a title, newest first; a person has at most one."""
         request = SessionFind(**self._stamp(), title=title)
         return (await self._ask("session", "find", request, SessionListReply)).sessions
-
-    async def list_all(
-        self,
-        *,
-        platform: str | None = None,
-        agent: str | None = None,
-        origin: str | None = None,
-        active_since: datetime | None = None,
-        archived: bool | None = None,
-        order: SessionOrder = SessionOrder.STARTED,
-        page_size: int = 50,
-    ) -> AsyncIterator[SessionView]:
-        """Yield the sessions that match all given filters, newest first.
-
-        By activity, a session in which a person writes meanwhile may be left out.
-
-        Args:
-            platform: Only sessions of this platform.
-            agent: Only sessions of this agent.
-            origin: Only sessions that this kind of caller opened; `chat` for messages of a chat.
-            active_since: Only sessions in which a person has written since; a time with time zone.
-            archived: Only archived sessions, or only others; None for both.
-            order: Newest by start, or by the last message of a person.
-            page_size: Sessions per request, 1 to 200.
-        """
-        cursor = None
-        while True:
-            request = SessionList(
-                **self._stamp(),
-                platform=platform,
-                agent=agent,
-                origin=origin,
-                active_since=active_since,
-                archived=archived,
-                order=None if order is SessionOrder.STARTED else order,
-                limit=page_size,
-                cursor=cursor,
-            )
-            reply = await self._ask("session", "list", request, SessionListReply)
-            for session in reply.sessions:
-                yield session
-            if (cursor := reply.next_cursor) is None:
-                return
-
-    async def count(
-        self,
-        *,
-        platform: str | None = None,
-        agent: str | None = None,
-        origin: str | None = None,
-        active_since: datetime | None = None,
-        archived: bool | None = None,
-    ) -> SessionCounts:
-        """Return how many sessions `list_all` would yield, and how many of them are open."""
-        request = SessionCount(
-            **self._stamp(),
-            platform=platform,
-            agent=agent,
-            origin=origin,
-            active_since=active_since,
-            archived=archived,
-        )
-        reply = await self._ask("session", "count", request, SessionCountReply)
-        if reply.counts is None:
-            raise self._incomplete("session", "count", "no counts")
-        return reply.counts
 
     async def archive(
         self,
@@ -478,6 +407,7 @@ class SessionApi(Api):
         session_id: UUID,
         title: str,
         *,
+        by_model: bool = False,
         expected_version: str | None = None,
         request_id: str | None = None,
     ) -> SessionView:
@@ -486,17 +416,20 @@ class SessionApi(Api):
         Args:
             session_id: Session to change.
             title: The title, on one line.
+            by_model: Whether a model made it; then it never replaces the title of a person.
             expected_version: `version` of the session that the change is based on; None for any.
             request_id: Id of an earlier request that this one repeats.
 
         Raises:
-            ConflictingRequestError: Another session of the owner has this title.
+            ConflictingRequestError: Another session of the owner has this title, or a person gave the
+                session a title that a model is not to replace.
             StaleRequestError: The session has changed since that version; `current` shows it.
         """
         request = SessionTitle(
             **self._stamp(request_id),
             session_id=session_id,
             title=title,
+            by_model=by_model or None,
             expected_version=expected_version,
         )
         return await self._ask_session("title", request)

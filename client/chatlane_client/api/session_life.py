@@ -4,7 +4,9 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from chatlane_client.api.requests import Api
+from chatlane_schemas.results import Part
 from chatlane_schemas.session_api.session_life import (
+    SessionHandback,
     SessionHold,
     SessionMark,
     SessionNote,
@@ -12,7 +14,9 @@ from chatlane_schemas.session_api.session_life import (
     SessionRelease,
     SessionRounds,
     SessionRoundsReply,
+    SessionSpeak,
     SessionSuspend,
+    SessionTakeover,
     SessionUnmark,
 )
 from chatlane_schemas.session_api.session_state import ModelOverride
@@ -136,6 +140,64 @@ class SessionLifeApi(Api):
             expected_version=expected_version,
         )
         return await self._ask_session("note", request)
+
+    async def take_over(
+        self, session_id: UUID, *, lasts: timedelta, request_id: str | None = None
+    ) -> SessionView:
+        """Let the agent of a session wait while a person of the team talks; only for operators.
+
+        Messages of the chat wait. A turn that runs goes on. Repeat it to set another end.
+
+        Args:
+            session_id: Session to take over.
+            lasts: How long at most, up to a day; then the agent goes on.
+            request_id: Id of an earlier request that this one repeats.
+        """
+        stamp = self._stamp(request_id)
+        request = SessionTakeover(
+            id=stamp["id"],
+            at=stamp["at"],
+            session_id=session_id,
+            lasts_s=max(1, int(lasts.total_seconds())),
+        )
+        return await self._ask_session("takeover", request)
+
+    async def speak(
+        self, session_id: UUID, message: str, *, author: str, request_id: str | None = None
+    ) -> SessionView:
+        """Send a message of the team to the chat of a session that was taken over; for operators.
+
+        The agent sees it in the history. It does not answer the messages that waited.
+
+        Args:
+            session_id: Session that was taken over.
+            message: Text of the message.
+            author: Name of the person who writes, for the transcript.
+            request_id: Id of an earlier request that this one repeats.
+
+        Raises:
+            ConflictingRequestError: The session was not taken over, or has ended.
+        """
+        stamp = self._stamp(request_id)
+        request = SessionSpeak(
+            id=stamp["id"],
+            at=stamp["at"],
+            session_id=session_id,
+            author=author,
+            message=Part(text=message),
+        )
+        return await self._ask_session("speak", request)
+
+    async def hand_back(self, session_id: UUID, *, request_id: str | None = None) -> SessionView:
+        """End a takeover, so that the agent goes on at once; only for operators.
+
+        Args:
+            session_id: Session that was taken over.
+            request_id: Id of an earlier request that this one repeats.
+        """
+        stamp = self._stamp(request_id)
+        request = SessionHandback(id=stamp["id"], at=stamp["at"], session_id=session_id)
+        return await self._ask_session("handback", request)
 
     async def count_rounds(self, session_id: UUID, since: datetime | None = None) -> int:
         """Return the number of rounds (messages and their answer) in rows later than `since`."""

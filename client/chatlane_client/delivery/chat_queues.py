@@ -39,7 +39,7 @@ _ACK_WAIT: Final = 5.0
 _RETURNS_PER_SECOND: Final = 500
 _LONGEST_SET_BACK: Final = 60.0
 # A chat that pauses longer than this gives its messages back.
-_PARKED_FROM: Final = 2.0
+PARKED_FROM: Final = 2.0
 # Messages of one chat that are in memory while its first one is sent.
 _AT_HAND: Final = 32
 # A message that was called back and does not come is called back again.
@@ -70,7 +70,7 @@ class _Queue:
 
     def has_room_for(self, delivery: Delivery) -> bool:
         """Return whether the body of a message is wanted now."""
-        if self.pause > _PARKED_FROM:
+        if self.pause > PARKED_FROM:
             return False
         return self.bodies < _AT_HAND or not self.entries or self.entries[0] is delivery
 
@@ -196,7 +196,7 @@ class ChatQueues:
     async def _pause(self, queue: _Queue, seconds: float) -> None:
         """Let a chat wait; if that takes long, the server keeps its messages meanwhile."""
         queue.paused_until = monotonic() + seconds
-        if seconds > _PARKED_FROM:
+        if seconds > PARKED_FROM:
             for delivery in list(queue.entries):
                 await self._set_back(delivery, queue)
         await was_set_within(self._stopping, seconds)
@@ -211,7 +211,7 @@ class ChatQueues:
         self.bodies -= 1
         queue.bodies -= 1
         delay = set_back_seconds(self.ack_wait, len(self.held) - self.bodies)
-        if queue.pause > _PARKED_FROM:
+        if queue.pause > PARKED_FROM:
             delay = min(delay, queue.pause)
         await self._nak(delivery, delay)
 

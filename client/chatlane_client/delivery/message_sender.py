@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from opentelemetry.trace import SpanKind
 
 from chatlane_client.delivery.delivery_lease import DeliveryEndedError
-from chatlane_client.delivery.pieces import Piece, TextLimit, pieces_of
+from chatlane_client.delivery.pieces import Piece, Render, TextLimit, pieces_of
 from chatlane_client.delivery.rate_budget import RateBudget, chat_of
 from chatlane_client.delivery.receipts import Progress, ReceiptWriter, receipt_of
 from chatlane_client.errors import ChatGone, RetryAfter, UndeliverableError
@@ -91,9 +91,15 @@ class Delivery:
         return sequence
 
     @property
+    def stored_at(self) -> datetime:
+        """Return when the message was stored, by the clock of the server."""
+        stored_at: datetime = self.raw.metadata.timestamp
+        return stored_at
+
+    @property
     def age(self) -> timedelta:
         """Return the time since the message was stored."""
-        return datetime.now(UTC) - self.raw.metadata.timestamp
+        return datetime.now(UTC) - self.stored_at
 
     def about(self) -> dict[str, object]:
         """Return the fields of a log line about the message."""
@@ -154,13 +160,14 @@ def message_in_pieces(
     until_free: UntilFree,
     *,
     has_buttons: bool = True,
+    render: Render | None = None,
 ) -> SendAll:
     """Return how to send a message piece by piece, with progress that a restart keeps."""
 
     async def send(
         message: OutboundMessage, progress: Progress, report: Callable[[], Awaitable[None]]
     ) -> None:
-        pieces = pieces_of(message, limit, has_buttons=has_buttons)
+        pieces = pieces_of(message, limit, has_buttons=has_buttons, render=render)
         progress.pieces = len(pieces)
         for piece in pieces[progress.sent :]:
             await until_free(chat_of(message.target))
@@ -214,6 +221,9 @@ class MessageSender:
         self._budget = budget
         self._give_up_after = give_up_after
         self._sending = sending
+        self._began_at = datetime.now(UTC)
+        # Chats in which the message that an earlier process may have been sending is found.
+        self._continued: set[str] = set()
 
     async def attempt(self, delivery: Delivery, message: OutboundMessage) -> Outcome:
         """Try once, report the outcome, and return what to do with the message."""
@@ -248,6 +258,8 @@ class MessageSender:
             return self._again(delivery, retry)
         except Exception:  # noqa: BLE001 - on any error this chat waits
             _log.exception("outbound_delivery_failed", extra=delivery.about())
+            # The platform may have the piece although its answer was lost.
+            progress.may_be_sent = True
             pause = _pause_after(delivery.attempts)
             return self._again(delivery, Retry(pause, DeliveryFailure.UNKNOWN))
         return Delivered()
@@ -280,10 +292,17 @@ class MessageSender:
         if delivery.progress is not None:
             return delivery.progress
         found: Progress | None = None
-        if delivery.was_handed:
+        # A server that was killed forgets which messages it has given to a process.
+        is_earlier = delivery.stored_at < self._began_at
+        if delivery.was_handed or is_earlier:
             found = await self._find_progress(message, delivery.chat)
         delivery.progress = found or Progress()
-        delivery.progress.may_be_sent = delivery.was_handed
+        if not delivery.progress.is_final:
+            # A process sends a single message of a chat at a time, and reports it before the next.
+            is_first = is_earlier and delivery.chat not in self._continued
+            delivery.progress.may_be_sent = delivery.was_handed or is_first
+            if is_first:
+                self._continued.add(delivery.chat)
         if message.edits is not None and not delivery.progress.is_final:
             edited = message.model_copy(update={"id": str(message.edits)})
             earlier = await self._find_progress(edited, delivery.chat)

@@ -1,15 +1,22 @@
 """Split the text of a message into pieces that a platform accepts."""
 
 import re
-import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from chatlane_client.delivery.text_cuts import place_to_cut
 from chatlane_schemas import Attachment, Button, OutboundMessage
+from chatlane_schemas.content.buttons import TextFormat
 from chatlane_schemas.content.visible_text import is_blank
 
 Unit: TypeAlias = Literal["utf16", "code_points", "bytes"]
+Render: TypeAlias = Callable[[str, TextFormat | None], Sequence[object]]
+"""Returns a text in the form of a platform, in parts that each fit into one of its messages.
+
+The same text gives the same parts: after a restart, the delivery goes on behind those that were
+sent. A text that shows something has at least one part.
+"""
 
 # A list item indents its code block. A line such as "```ls```" is a span of code and no fence.
 _FENCE: Final = re.compile(r"^([ \t]*)(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
@@ -17,16 +24,6 @@ _FENCE: Final = re.compile(r"^([ \t]*)(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULT
 _WHOLE: Final = re.compile(
     r"!?\[[^\[\]\n]*\]\([^()\s]*\)|`[^`\n]+`|\*\*[^*\n]+\*\*|__[^_\n]+__|~~[^~\n]+~~|https?://\S+"
 )
-_JOINER: Final = "\u200d"
-_SELECTORS: Final = range(0xFE00, 0xFE10)
-_SKIN_TONES: Final = range(0x1F3FB, 0x1F400)
-_FLAG_LETTERS: Final = range(0x1F1E6, 0x1F200)
-_TAGS: Final = range(0xE0020, 0xE0080)
-# Characters that are no marks and still belong to the one before: vowels and final consonants of
-# decomposed Korean, a vowel each of Thai and Lao, voiced marks of narrow kana, the non-joiner.
-_FOLLOWERS: Final = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb\u0e33\u0eb3\uff9e\uff9f\u200c]")
-# A cut at a better place may leave this share of a piece unused.
-_SPARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +62,22 @@ class Piece:
         message: The whole message.
         number: Which piece it is, from 0.
         count: How many pieces the message has.
-        text: Text of this piece.
+        text: Text of this piece; if a renderer splits the text, that of the whole message.
+        rendered: What the renderer made of this piece; None without one.
         attachments: Files of the message, with its last piece.
         buttons: Buttons of the message, with its last piece.
         edits: Platform's id of the message that this piece replaces, for example the draft of the
             answer; None sends a new message. A piece that replaces a draft has no files.
-        may_be_sent: Whether an earlier process may have sent this piece before it ended. A platform
-            that takes idempotency keys recognises it by `key`.
+        may_be_sent: Whether an earlier attempt may have sent this piece: its process ended, or the
+            answer of the platform was lost. A platform that takes idempotency keys recognises it by
+            `key`.
     """
 
     message: OutboundMessage
     number: int
     count: int
     text: str | None
+    rendered: Any = None
     attachments: tuple[Attachment, ...] = ()
     buttons: tuple[Button, ...] = ()
     edits: str | None = None
@@ -95,9 +95,13 @@ class Piece:
 
 
 def pieces_of(
-    message: OutboundMessage, limit: TextLimit | None, *, has_buttons: bool = True
+    message: OutboundMessage,
+    limit: TextLimit | None,
+    *,
+    has_buttons: bool = True,
+    render: Render | None = None,
 ) -> tuple[Piece, ...]:
-    """Return the pieces of a message; the same message and limit give the same pieces.
+    """Return the pieces of a message; the same arguments give the same pieces.
 
     A message that says nothing has none.
 
@@ -105,30 +109,42 @@ def pieces_of(
         message: The message.
         limit: The longest text of a piece; None for no limit.
         has_buttons: Whether the platform has buttons; without, they become numbered lines.
+        render: Splits and renders the text instead of the limit.
     """
     text = None if message.text is None or is_blank(message.text) else message.text
     if message.buttons and (text is None or not has_buttons):
         text = "\n\n".join(filter(None, (text, _as_text(message.buttons))))
-    texts: list[str | None] = [None]
+    parts: list[tuple[str | None, object]] = [(None, None)]
     if text is not None:
-        texts = [text] if limit is None else list(split_text(text, limit))
+        parts = _parts_of(text, message, limit, render)
     elif not message.attachments:
         return ()
-    if message.draft is not None and len(texts) == 1 and message.attachments and text is not None:
+    if message.draft is not None and len(parts) == 1 and message.attachments and text is not None:
         # A platform cannot add files to the text that the draft is.
-        texts.append(None)
-    last = len(texts) - 1
+        parts.append((None, None))
+    last = len(parts) - 1
     return tuple(
         Piece(
             message=message,
             number=number,
-            count=len(texts),
+            count=len(parts),
             text=part,
+            rendered=rendered,
             attachments=message.attachments if number == last else (),
             buttons=(message.buttons or ()) if number == last and has_buttons else (),
         )
-        for number, part in enumerate(texts)
+        for number, (part, rendered) in enumerate(parts)
     )
+
+
+def _parts_of(
+    text: str, message: OutboundMessage, limit: TextLimit | None, render: Render | None
+) -> list[tuple[str | None, object]]:
+    """Return text and rendering of each piece."""
+    if render is not None:
+        return [(text, it) for it in render(text, message.format)]
+    texts = [text] if limit is None else split_text(text, limit)
+    return [(it, None) for it in texts]
 
 
 def _as_text(buttons: tuple[Button, ...]) -> str:
@@ -167,7 +183,8 @@ def _cut(opening: str, rest: str, limit: TextLimit) -> tuple[str, str, str]:
     if fitting < 1:
         # A piece cannot hold the fence and any of its text: the fence is given up.
         opening, fitting = "", max(1, limit.fitting(rest))
-    place = _place_to_cut(rest, fitting)
+    whole = [found.span() for found in _WHOLE.finditer(rest) if found.start() < fitting]
+    place = place_to_cut(rest, fitting, whole)
     head, tail = rest[:place], rest[place:]
     fence = _open_fence(opening + head)
     if fence is not None:
@@ -176,45 +193,6 @@ def _cut(opening: str, rest: str, limit: TextLimit) -> tuple[str, str, str]:
         if limit.measure(piece) <= limit.size:
             return piece, tail, f"{line}\n"
     return opening + head.rstrip(), tail.lstrip("\n") if head.endswith("\n") else tail, ""
-
-
-def _place_to_cut(text: str, fitting: int) -> int:
-    """Return where to cut, at most `fitting` characters behind the begin."""
-    whole = [found.span() for found in _WHOLE.finditer(text) if found.start() < fitting]
-    least = int(fitting * _SPARE)
-    for separator in ("\n\n", "\n", " "):
-        end = fitting
-        while (place := text.rfind(separator, least, end)) >= 0:
-            cut = place + len(separator)
-            if not any(begin < cut < stop for begin, stop in whole):
-                return cut
-            end = cut - 1
-    # No good place: before a link that is in the way, else between two characters.
-    cut = next((begin for begin, stop in whole if 0 < begin < fitting < stop), fitting)
-    place = cut
-    while place > 1 and _belongs_together(text, place):
-        place -= 1
-    return cut if _belongs_together(text, place) else place
-
-
-def _belongs_together(text: str, place: int) -> bool:
-    """Return whether the characters before and behind a place are seen as one."""
-    if place >= len(text):
-        return False
-    before, behind = text[place - 1], text[place]
-    code = ord(behind)
-    if _JOINER in (before, behind) or code in _SELECTORS or code in _SKIN_TONES or code in _TAGS:
-        return True
-    if unicodedata.category(behind) in {"Mn", "Me", "Mc"} or _FOLLOWERS.match(behind):
-        return True
-    if before == "\r" and behind == "\n":
-        return True
-    if ord(before) in _FLAG_LETTERS and code in _FLAG_LETTERS:
-        begin = place
-        while begin > 0 and ord(text[begin - 1]) in _FLAG_LETTERS:
-            begin -= 1
-        return (place - begin) % 2 == 1
-    return False
 
 
 def _open_fence(text: str) -> tuple[str, str] | None:

@@ -1,6 +1,8 @@
 """Keep the messages of an account within the rates that its platform allows."""
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -10,6 +12,7 @@ from chatlane_schemas import Source
 
 # Chats whose time is over are forgotten once there are so many.
 _MOST_CHATS: Final = 10_000
+_MINUTE: Final = 60.0
 
 
 def chat_of(target: Source) -> str:
@@ -28,13 +31,19 @@ class RateBudget:
     Attributes:
         per_second: Calls of the account in a second; None for no limit.
         per_chat_per_second: Calls for one chat in a second; None for no limit.
+        in_minute: Returns for the id of a chat how many calls any minute may have; None, and a
+            function that returns None, for no limit.
     """
 
     per_second: float | None = None
     per_chat_per_second: float | None = None
+    in_minute: Callable[[str], int | None] | None = None
     _free_at: float = 0.0
     _paused_until: float = 0.0
     _chats: dict[str, float] = field(default_factory=dict)
+    # The times of the last calls of chats that have a limit in a minute.
+    _minutes: dict[str, deque[float]] = field(default_factory=dict)
+    _forget_at: int = _MOST_CHATS
 
     def pause(self, seconds: float, chat: str | None = None) -> None:
         """Send nothing for so long: the platform refuses a chat, or the whole account."""
@@ -51,7 +60,7 @@ class RateBudget:
     async def wait(self, chat: str) -> None:
         """Return when the next message to a chat may be sent; its place is reserved at once."""
         now = monotonic()
-        at = max(now, self._free_at, self._chats.get(chat, 0.0))
+        at = max(now, self._free_at, self._free_for(chat))
         self._take(chat, now, at)
         await asyncio.sleep(at - now)
         pause = self._paused_until - monotonic()
@@ -72,10 +81,22 @@ class RateBudget:
             self._take(chat, now, now)
         return pause
 
+    def paused_for(self, chat: str) -> float:
+        """Return for how many seconds the platform takes no call for a chat; 0 if it does now."""
+        return max(0.0, max(self._paused_until, self._free_for(chat)) - monotonic())
+
     def busy_for(self, chat: str) -> float:
         """Return in how many seconds a call for a chat is free; 0 if it is now."""
-        at = max(self._free_at, self._paused_until, self._chats.get(chat, 0.0))
+        at = max(self._free_at, self._paused_until, self._free_for(chat))
         return max(0.0, at - monotonic())
+
+    def _free_for(self, chat: str) -> float:
+        """Return from when on a chat takes a call."""
+        at = self._chats.get(chat, 0.0)
+        times = self._minutes.get(chat)
+        if times is not None and len(times) == times.maxlen:
+            at = max(at, times[0] + _MINUTE)
+        return at
 
     def _take(self, chat: str, now: float, at: float) -> None:
         if self.per_second is not None:
@@ -84,7 +105,18 @@ class RateBudget:
         if self.per_chat_per_second is not None:
             self._forget_old(now)
             self._chats[chat] = at + 1 / self.per_chat_per_second
+        most = None if self.in_minute is None else self.in_minute(chat)
+        if most is not None:
+            self._forget_old_minutes(now)
+            self._minutes.setdefault(chat, deque(maxlen=most)).append(at)
 
     def _forget_old(self, now: float) -> None:
         if len(self._chats) >= _MOST_CHATS:
             self._chats = {chat: at for chat, at in self._chats.items() if at > now}
+
+    def _forget_old_minutes(self, now: float) -> None:
+        if len(self._minutes) >= self._forget_at:
+            kept = {it: times for it, times in self._minutes.items() if times[-1] > now - _MINUTE}
+            self._minutes = kept
+            # Else each call would look at all of them while there are so many.
+            self._forget_at = max(_MOST_CHATS, 2 * len(kept))

@@ -42,7 +42,8 @@ class Progress:
         sent: How many pieces the platform has.
         message_ids: The platform's ids of these pieces, as far as it gives ids.
         is_final: Whether the service knows the message as delivered or given up.
-        may_be_sent: Whether an earlier process may have sent the next piece before it ended.
+        may_be_sent: Whether an earlier attempt may have sent the next piece: its process ended, or the
+            answer of the platform was lost.
         edited_ids: The platform's ids of the message that this one replaces.
         reported: State, failure and pieces of the last receipt.
     """

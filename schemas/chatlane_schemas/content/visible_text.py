@@ -16,16 +16,12 @@ _INVISIBLE: Final = re.compile(f"[{INVISIBLE}]+")
 # Characters that an emoji or a script may need: joiners, and the selector of the emoji form.
 _JOINERS: Final = frozenset("\u200c\u200d")
 _EMOJI_FORM: Final = "\ufe0f"
-_UNSEEN: Final = re.compile(f"[\\s\\x00-\\x1f\\x7f-\\x9f\u2800{INVISIBLE}]+")
+_SEEN: Final = re.compile(f"[^\\s\\x00-\\x1f\\x7f-\\x9f\u2800{INVISIBLE}]")
 
 
 def is_blank(text: str) -> bool:
     """Return whether a text has no visible characters."""
-    # Nearly every text begins like this; the search costs more for a long one.
-    first = text[:1]
-    if first.isascii() and first.isalnum():
-        return False
-    return _UNSEEN.sub("", text) == ""
+    return _SEEN.search(text) is None
 
 
 def visible(text: str) -> str:
@@ -47,6 +43,18 @@ def _needed(run: re.Match[str]) -> str:
     form = _EMOJI_FORM if signs.startswith(_EMOJI_FORM) else ""
     is_joined = signs[-1] in _JOINERS and after != "" and not after.isascii()
     return form + signs[-1] if is_joined else form
+
+
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def shown_title(text: str) -> str:
+    """Return a text as one line of visible text, composed (NFC).
+
+    Removes terminal control characters, marks that change the direction of writing, and invisible
+    characters.
+    """
+    return " ".join(visible(_CONTROLS.sub(" ", text)).split())
 
 
 def title_key(title: str) -> str:

@@ -37,3 +37,7 @@ class PersonRequest(Envelope):
         default=None,
         description="Person who makes the request; only sessions of this person are visible.",
     )
+
+
+class OperatorRequest(Envelope):
+    """A request that only operators can make: it is about the whole service."""

@@ -3,7 +3,6 @@
 Each change is made once: a repeated request with the same id gets the first answer.
 """
 
-import re
 from enum import StrEnum
 from typing import Annotated, Final, Self
 from uuid import UUID
@@ -11,7 +10,7 @@ from uuid import UUID
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError, to_json
 
-from chatlane_schemas.content.visible_text import visible
+from chatlane_schemas.content.visible_text import shown_title
 from chatlane_schemas.credentials import holds_credential
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.fields import MAX_INT64, Flag, JsonObject, Text, is_left_out, scrubbed_json
@@ -21,17 +20,6 @@ from chatlane_schemas.session_api.sessions import SessionKey, SessionVersion
 
 MAX_TITLE_CHARACTERS: Final = 100
 MAX_CONFIG_BYTES: Final = 16 * 1024
-
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-
-
-def shown_title(title: str) -> str:
-    """Return a title as one line of visible text, composed (NFC).
-
-    Removes terminal control characters, marks that change the direction of writing, and invisible
-    characters.
-    """
-    return " ".join(visible(_CONTROLS.sub(" ", title)).split())
 
 
 def checked_config(value: JsonObject) -> JsonObject:
@@ -133,6 +121,12 @@ class SessionTitle(SettingChange):
     """Sets or removes the title of a session; each title of one owner is unique."""
 
     title: Title = Field(description='The title; `""` removes it.')
+    by_model: Flag | None = Field(
+        default=None,
+        exclude_if=is_left_out,
+        description="Whether a model made the title. Then it is refused as `conflict` if a person gave "
+        "the session a title.",
+    )
 
 
 class SessionArchive(SettingChange):

@@ -8,8 +8,9 @@ from uuid import UUID
 
 from pydantic import AfterValidator, Field
 
-from chatlane_schemas.fields import BigNumber, Instant, Name
-from chatlane_schemas.session_api.people import PersonRequest
+from chatlane_schemas.fields import BigNumber, Instant, Name, Text
+from chatlane_schemas.results import Part
+from chatlane_schemas.session_api.people import OperatorRequest, PersonRequest
 from chatlane_schemas.session_api.session_changes import SessionChange, SettingChange
 from chatlane_schemas.session_api.session_state import ModelOverride, Note, without_credential
 from chatlane_schemas.session_api.sessions import ApiReply
@@ -96,3 +97,37 @@ class SessionRoundsReply(ApiReply):
         default=None,
         description="Complete rounds; several messages before an answer are one round.",
     )
+
+
+class SessionTakeover(OperatorRequest):
+    """Lets the agent of a session wait while a person of the team talks to the chat.
+
+    Messages of the chat wait, and no turn begins; one that runs goes on. No rule ends the session
+    meanwhile. It ends by itself; a repetition sets a new end. A `stream` agent is only informed, by
+    `staff_until` of its messages.
+    """
+
+    session_id: UUID = Field(description="Session to take over.")
+    lasts_s: Annotated[int, Field(strict=True, ge=1, le=MAX_HOLD_SECONDS)] = Field(
+        default=3600, description="Seconds from now until the agent goes on; at most a day."
+    )
+
+
+class SessionSpeak(OperatorRequest):
+    """Sends a message of a person of the team to the chat of a session that was taken over.
+
+    It is a row of the assistant with an author, which the agent sees in the history. Messages that
+    waited become rows before it, and the agent does not answer them.
+    """
+
+    session_id: UUID = Field(description="Session that was taken over.")
+    author: Annotated[Text, Field(min_length=1, max_length=200)] = Field(
+        description="Name of the person who writes; the chat does not show it."
+    )
+    message: Part = Field(description="The message.")
+
+
+class SessionHandback(OperatorRequest):
+    """Ends a takeover: the agent goes on at once, with the messages that wait."""
+
+    session_id: UUID = Field(description="Session that was taken over.")

@@ -21,6 +21,14 @@ from chatlane_schemas.fields import (
     Text,
 )
 from chatlane_schemas.session_api.people import PersonRequest
+from chatlane_schemas.session_api.session_marks import (
+    Draft,
+    Label,
+    LiveTurn,
+    TitleSource,
+    WaitingMessages,
+    Worktree,
+)
 from chatlane_schemas.session_api.session_state import ModelOverride, Note, ResumeMark
 
 SessionKey = Annotated[Text, Field(min_length=1, max_length=8192)]
@@ -99,12 +107,36 @@ class SessionFilter(PersonRequest):
         default=None,
         description="Only sessions that this kind of caller opened; `chat` for those that messages opened.",
     )
+    without_origins: tuple[Name, ...] = Field(
+        default=(), max_length=16, description="No sessions that these kinds of callers opened."
+    )
+    profile: Name | None = Field(default=None, description="Only sessions of this profile.")
+    cwd: Annotated[Text, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None, description="Only sessions with this working directory."
+    )
+    project_id: UUID | None = Field(default=None, description="Only sessions in this folder.")
+    label: Label | None = Field(default=None, description="Only sessions with this label.")
+    title_part: Annotated[Text, Field(min_length=1, max_length=100)] | None = Field(
+        default=None, description="Only sessions whose title has this part, in any case."
+    )
     active_since: Instant | None = Field(
         default=None,
         description="Only sessions in which a person has written since this time.",
     )
+    active_before: Instant | None = Field(
+        default=None,
+        description="Only sessions without a message since this time.",
+    )
     archived: Flag | None = Field(
         default=None, description="Only archived sessions, or only others."
+    )
+    hide_empty: Flag = Field(
+        default=False,
+        description="Whether to leave out sessions without a message, a title, a turn and a worktree.",
+    )
+    tips_only: Flag = Field(
+        default=False,
+        description="Whether to leave out sessions that a compaction continued in another session.",
     )
 
 
@@ -114,14 +146,15 @@ class SessionOrder(StrEnum):
     STARTED = "started"
     """Those that began last come first."""
     ACTIVITY = "activity"
-    """Those in which a person wrote last come first."""
+    """Those with the newest message come first: of a person or of the agent, not of a tool."""
 
 
 class SessionList(SessionFilter):
-    """Lists sessions; those that began last come first, or those that a person last wrote in.
+    """Lists sessions; those that began last come first, or those with the newest message.
 
-    By activity, a session in which a person writes between two pages moves to the front: no later
-    page shows it, and no page shows a session twice. A router of an earlier release lists by start.
+    By activity, a session that gets a message between two pages moves to the front: no later page
+    shows it, and no page shows a session twice. The same holds for a session that a person pins; only
+    one that loses its pin meanwhile may come again. A router of an earlier release lists by start.
 
     A page may be shorter than its limit, or empty, while more pages follow: there is a next page if
     and only if the reply has a `next_cursor`.
@@ -131,6 +164,11 @@ class SessionList(SessionFilter):
     cursor: Cursor | None = Field(default=None, description="`next_cursor` of the previous page.")
     order: SessionOrder | None = Field(
         default=None, description="`started` by default; the same for all pages."
+    )
+    pinned_first: Flag = Field(
+        default=False,
+        description="Whether pinned sessions come before all others. Only by activity, and only for a "
+        "person.",
     )
 
 
@@ -160,8 +198,33 @@ class SessionView(Record):
     last_activity_at: Instant = Field(
         description="When a person last wrote, or when the session began if no person did."
     )
+    last_message_at: Instant | None = Field(
+        default=None,
+        description="When the newest message came, of a person or of the agent and not of a tool; "
+        "the order of lists by activity.",
+    )
     message_count: BigNumber = Field(description="Rows in its transcript.")
+    user_message_count: BigNumber = Field(default=0, description="Messages of people among them.")
     title: Text | None = Field(default=None, description="Title for people.")
+    shown_title: Text | None = Field(
+        default=None,
+        description="The title, or else the first words of a person: at most 64 characters.",
+    )
+    title_source: TitleSource | None = Field(
+        default=None, description="Where `shown_title` comes from."
+    )
+    pinned: Flag = Field(default=False, description="Whether a person has pinned it.")
+    project_id: UUID | None = Field(default=None, description="Folder that it is in.")
+    labels: tuple[Text, ...] = Field(default=(), description="Labels that people gave it.")
+    read_only: Flag = Field(
+        default=False, description="Whether nothing can be written to it; a copy can."
+    )
+    profile: Text | None = Field(default=None, description="Profile of the session.")
+    source: Name | None = Field(
+        default=None,
+        description="Where it comes from: the platform, or the kind of caller that opened it.",
+    )
+    source_label: Text | None = Field(default=None, description="Name of the source for people.")
     is_busy: Flag = Field(default=False, description="Whether a turn is running.")
     cwd: Text | None = Field(default=None, description="Working directory of tools.")
     model: Text | None = Field(default=None, description="Model that answers.")
@@ -175,6 +238,34 @@ class SessionView(Record):
     link_kind: Name | None = Field(
         default=None,
         description="Kind of that link: `branch`, `compression`, or `merged` into it.",
+    )
+    root_id: UUID | None = Field(
+        default=None,
+        description="Session in which its conversation began, if a compaction continued it here.",
+    )
+    tip_id: UUID | None = Field(
+        default=None,
+        description="Session in which its conversation goes on, if it was compacted.",
+    )
+    segments: BigNumber = Field(
+        default=1, description="Number of sessions of its conversation up to this one."
+    )
+    worktree: Worktree | None = Field(
+        default=None, description="Working copy that was made for it."
+    )
+    waiting: WaitingMessages | None = Field(
+        default=None, description="Messages that no turn has taken yet, if there are any."
+    )
+    turn: LiveTurn | None = Field(default=None, description="The turn that it has now.")
+    draft: Draft | None = Field(
+        default=None,
+        description="What the person of the request has typed and not sent. Only in answers to `SessionGet`.",
+    )
+    unread: BigNumber | None = Field(
+        default=None,
+        description="Answers after the place up to which the person of the request has read, counted "
+        "up to 100; none if the person has marked no place. Only in answers to `SessionGet` and "
+        "`SessionList`.",
     )
     model_override: ModelOverride | None = Field(
         default=None, description="Model that answers instead of the agent's default."

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from chatlane_schemas.dead import DeadLetter
-from chatlane_schemas.deliveries import Deliverer
+from chatlane_schemas.deliveries import Cursor, Deliverer
 from chatlane_schemas.envelope import Envelope
 from chatlane_schemas.events import (
     DeliveryFailed,
@@ -29,16 +29,58 @@ from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.questions import (
     QuestionReply,
     QuestionViewReply,
+    StepReply,
     TurnAnswer,
     TurnAsk,
+    TurnKeep,
     TurnQuestion,
     TurnReply,
     TurnSay,
+    TurnStep,
 )
 from chatlane_schemas.results import ResultMessage
 from chatlane_schemas.routed import RoutedMessage
+from chatlane_schemas.session_api.catalogue import (
+    SessionLabel,
+    SessionPin,
+    SessionProtect,
+    SessionTree,
+)
+from chatlane_schemas.session_api.dead_letters import (
+    LetterCount,
+    LetterCountReply,
+    LetterDrop,
+    LetterGet,
+    LetterList,
+    LetterListReply,
+    LetterReply,
+    LetterRetry,
+)
 from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryGet, DeliveryReply
+from chatlane_schemas.session_api.explanations import (
+    ExplainEvent,
+    ExplainEventReply,
+    ExplainSession,
+    ExplainSessionReply,
+)
 from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
+from chatlane_schemas.session_api.people import OperatorRequest
+from chatlane_schemas.session_api.person_state import (
+    SessionDraft,
+    SessionDraftReply,
+    SessionRead,
+    SessionReadReply,
+)
+from chatlane_schemas.session_api.projects import (
+    ProjectArrange,
+    ProjectCreate,
+    ProjectList,
+    ProjectListReply,
+    ProjectRemove,
+    ProjectReply,
+    ProjectUpdate,
+    SessionMove,
+)
 from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionEnd,
@@ -52,6 +94,7 @@ from chatlane_schemas.session_api.session_changes import (
     SessionUpdate,
 )
 from chatlane_schemas.session_api.session_life import (
+    SessionHandback,
     SessionHold,
     SessionMark,
     SessionNote,
@@ -59,7 +102,9 @@ from chatlane_schemas.session_api.session_life import (
     SessionRelease,
     SessionRounds,
     SessionRoundsReply,
+    SessionSpeak,
     SessionSuspend,
+    SessionTakeover,
     SessionUnmark,
 )
 from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
@@ -196,6 +241,18 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(SessionList, SessionListReply, "Lists sessions."),
     _request(SessionCount, SessionCountReply, "Counts sessions."),
     _request(SessionArchive, SessionReply, "Archives a session or restores it."),
+    _request(SessionPin, SessionReply, "Pins a session or unpins it."),
+    _request(SessionLabel, SessionReply, "Replaces the labels of a session."),
+    _request(SessionProtect, SessionReply, "Makes an ended session read only."),
+    _request(SessionTree, SessionReply, "Notes the working copy of a session."),
+    _request(SessionMove, SessionReply, "Puts a session into a folder or takes it out."),
+    _request(SessionDraft, SessionDraftReply, "Keeps what a person has typed and not sent."),
+    _request(SessionRead, SessionReadReply, "Marks what a person has read."),
+    _request(ProjectList, ProjectListReply, "Lists the folders of a person."),
+    _request(ProjectCreate, ProjectReply, "Makes a folder."),
+    _request(ProjectUpdate, ProjectReply, "Renames a folder or changes its colour."),
+    _request(ProjectArrange, ProjectListReply, "Puts folders into an order."),
+    _request(ProjectRemove, ProjectReply, "Removes a folder; its sessions stay."),
     _request(SessionFind, SessionListReply, "Finds sessions by title."),
     _request(SessionCreate, SessionReply, "Opens a session."),
     _request(SessionSubmit, SessionReply, "Submits a message to a session."),
@@ -234,6 +291,16 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(DeliveryGet, DeliveryReply, "Shows what became of outbound messages."),
     _request(DeliveryFind, DeliveryReply, "Shows how far an adapter has sent a message."),
     _request(OutboxSend, OutboxReply, "Sends a message to a chat outside a turn."),
+    _request(LetterList, LetterListReply, "Lists dead letters."),
+    _request(LetterCount, LetterCountReply, "Counts dead letters by reason and account."),
+    _request(LetterGet, LetterReply, "Returns a dead letter with its body."),
+    _request(LetterRetry, ApiReply, "Retries a dead letter."),
+    _request(LetterDrop, ApiReply, "Deletes a dead letter."),
+    _request(SessionTakeover, SessionReply, "Lets an agent wait while the team talks."),
+    _request(SessionSpeak, SessionReply, "Sends a message of the team to a chat."),
+    _request(SessionHandback, SessionReply, "Ends a takeover."),
+    _request(ExplainEvent, ExplainEventReply, "Explains where an event would go."),
+    _request(ExplainSession, ExplainSessionReply, "Explains what a session waits for."),
 )
 """The requests about sessions and transcripts, in the form that operators use."""
 
@@ -275,6 +342,8 @@ CHANNELS: Final[tuple[Channel, ...]] = (
     _turn_request("say", TurnSay, OutboxReply, "Sends a message of a running turn."),
     _turn_request("ask", TurnAsk, QuestionReply, "Asks the person of a running turn."),
     _turn_request("answer", TurnAnswer, QuestionReply, "Returns the answer to a question."),
+    _turn_request("step", TurnStep, StepReply, "Returns the kept result of a step."),
+    _turn_request("keep", TurnKeep, StepReply, "Keeps the result of a step."),
     Channel(
         name="result",
         address=subjects.RESULT,
@@ -334,6 +403,14 @@ CHANNELS: Final[tuple[Channel, ...]] = (
         stream=StreamName.DELIVERERS,
         description="Lease of the process that delivers for an account; adapters take and renew it.",
     ),
+    Channel(
+        name="cursor",
+        address=subjects.CURSOR,
+        direction=None,
+        message=Cursor,
+        stream=StreamName.CURSORS,
+        description="How far an adapter has read its platform; adapters write and read it.",
+    ),
     _session_event("started", SessionStarted, "A session was opened."),
     _session_event("updated", SessionUpdated, "A session has changed; read it again."),
     _session_event("ending", SessionEnding, "A session will be ended by a timed reset."),
@@ -381,7 +458,9 @@ def requests_of_agent() -> tuple[Channel, ...]:
             description=f"{channel.description[:-1]}, for a session of the agent.",
         )
         for channel in REQUESTS
-        if "session_id" in channel.message.model_fields and channel.message is not DeliveryFind
+        if "session_id" in channel.message.model_fields
+        and channel.message is not DeliveryFind
+        and not issubclass(channel.message, OperatorRequest)
     )
 
 

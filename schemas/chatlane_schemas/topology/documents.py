@@ -31,6 +31,7 @@ _PARAMETERS: Final = {
     "platform": "Declared name of a platform.",
     "audience": "Who talks in the session: `person` for one person, `shared` for a chat of several.",
     "account": "Declared name of our identity on the platform.",
+    "cursor": "Name that an adapter gives to a place in what its platform says.",
     "chat": (
         "First 16 hex digits of SHA-256 over the chat id, or over the sender id (`alt_id` before "
         "`id`) where there is no chat id; `none` where there is neither."

@@ -12,7 +12,7 @@ publish for another account, and no client reads the replies of another.
 `schemas/permissions.csv` lists all that each of its users may do.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,7 +76,8 @@ _BETWEEN_USERS: Final = tuple(
 )
 _ANY_TURN: Final = LiveTurnPath()
 # Requests that a worker makes about the sessions of its agent, besides those about turns: read and
-# extend transcripts, hold a session, leave a note, mark an interruption, send messages.
+# extend transcripts, hold a session, leave a note, mark an interruption, note a worktree, send
+# messages.
 _REQUESTS_OF_WORKERS: Final = (
     ("session", "get"),
     ("session", "hold"),
@@ -84,6 +85,7 @@ _REQUESTS_OF_WORKERS: Final = (
     ("session", "mark"),
     ("session", "unmark"),
     ("session", "note"),
+    ("session", "tree"),
     ("transcript", "load"),
     ("transcript", "append"),
     ("transcript", "compact"),
@@ -192,6 +194,8 @@ def adapter(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
         publish.append(subjects.wildcards(subjects.INBOUND, **names))
         publish += _reading(StreamName.OUTBOUND, outbound_durable(platform, account))
         publish.append(subjects.wildcards(subjects.DELIVERER, **names))
+        cursors = subjects.wildcards(subjects.CURSOR, **names)
+        publish += (cursors, f"{_API}.DIRECT.GET.{StreamName.CURSORS}.{cursors}")
         # What an earlier process of the adapter has delivered.
         publish += (_of(principal, channel, **names) for channel in requests_of_adapter())
         turns = LiveTurnPath(platform, account)
@@ -220,7 +224,7 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
             subjects.api(principal, "turn", "renew", name),
             *(
                 subjects.api(principal, "turn", verb, name)
-                for verb in ("take", "say", "ask", "answer")
+                for verb in ("take", "say", "ask", "answer", "step", "keep")
             ),
             *_reading(StreamName.TURNS, name),
         ]
@@ -230,7 +234,7 @@ def worker(principal: str, agent: DurableAgent, slots: int = DEFAULT_SLOTS) -> P
     return Permissions(tuple(publish), tuple(subscribe))
 
 
-def front_end(principal: str, accounts: Iterable[tuple[str, str]]) -> Permissions:
+def front_end(principal: str, accounts: Collection[tuple[str, str]]) -> Permissions:
     """Return the permissions of a front end, which shows people their sessions and changes them.
 
     The front end authenticates its users. Every request names a person who talks to its accounts
@@ -248,8 +252,11 @@ def front_end(principal: str, accounts: Iterable[tuple[str, str]]) -> Permission
             "account": subjects.declared_name(account),
         }
         publish += (_of(principal, channel, **names) for channel in requests_for_account())
-        # Its requests do not reach sessions in which several people talk either.
-        turns = LiveTurnPath(platform, account, "person")
+    # A session without a chat is of its origin and of the front end that opened it. Requests of a
+    # front end do not reach sessions in which several people talk, nor does it hear their turns.
+    paths = [LiveTurnPath(None, principal, "person")]
+    paths += (LiveTurnPath(*pair, "person") for pair in accounts if pair[1] != principal)
+    for turns in paths:
         publish.append(turns.of(subjects.FOLLOW))
         subscribe += _hearing_turns(turns)
     return Permissions(tuple(publish), tuple(subscribe))

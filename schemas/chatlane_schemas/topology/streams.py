@@ -33,14 +33,18 @@ class StreamName(StrEnum):
     DEAD = "DEAD"
     ADVISORIES = "ADVISORIES"
     DELIVERERS = "DELIVERERS"
+    CURSORS = "CURSORS"
 
 
 DELIVERER_LEASE: Final = timedelta(seconds=5)
 """How long the lease of a process that delivers for an account lasts without a renewal."""
 
-_IMPERSONAL: Final = (StreamName.ADVISORIES, StreamName.DELIVERERS)
+MAX_CURSOR_BYTES: Final = 128 * 1024
+"""The longest message with a cursor that the server takes."""
+
+_IMPERSONAL: Final = (StreamName.ADVISORIES, StreamName.DELIVERERS, StreamName.CURSORS)
 STREAMS_OF_PEOPLE: Final = tuple(name for name in StreamName if name not in _IMPERSONAL)
-"""Streams that may hold personal data; the others hold numbers and names of processes only."""
+"""Streams that may hold personal data; the others hold positions and names of processes."""
 
 DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
     StreamName.INBOUND: 2048 * _MIB,
@@ -52,6 +56,7 @@ DEFAULT_MAX_BYTES: Final[Mapping[StreamName, int]] = {
     StreamName.DEAD: 256 * _MIB,
     StreamName.ADVISORIES: 64 * _MIB,
     StreamName.DELIVERERS: 4 * _MIB,
+    StreamName.CURSORS: 64 * _MIB,
 }
 
 
@@ -75,7 +80,10 @@ _ADDRESSES_AND_AGES: Final[Mapping[StreamName, tuple[tuple[str, ...], timedelta 
     StreamName.DEAD: ((subjects.DEAD,), timedelta(days=30)),
     StreamName.ADVISORIES: ((UNDELIVERABLE_ADVISORIES,), timedelta(days=7)),
     StreamName.DELIVERERS: ((subjects.DELIVERER,), DELIVERER_LEASE),
+    StreamName.CURSORS: ((subjects.CURSOR,), None),
 }
+# Adapters alone use them. They keep the newest message of a subject.
+_OF_ADAPTERS: Final = (StreamName.DELIVERERS, StreamName.CURSORS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +101,11 @@ class StreamSpec:
     Attributes:
         max_age: How long messages are kept; None without a limit of age.
         discard: What a full stream does: reject new messages or drop old ones.
-        is_of_leases: Whether it keeps one message of a subject, which may say how long.
+        is_of_adapters: Whether only adapters use it; it keeps the newest message of a subject.
+        has_expiring_messages: Whether a message may say how long it is kept.
+        is_read_by_subject: Whether the newest message of a subject can be had by a request that
+            names the subject, so that permissions can name it as well.
+        max_message_bytes: The longest message; None for that of the server.
     """
 
     name: StreamName
@@ -104,7 +116,10 @@ class StreamSpec:
     replicas: int = 1
     discard: Literal["new", "old"] = "new"
     subject_transform: SubjectTransform | None = None
-    is_of_leases: bool = False
+    is_of_adapters: bool = False
+    has_expiring_messages: bool = False
+    is_read_by_subject: bool = False
+    max_message_bytes: int | None = None
     retention: Literal["limits"] = "limits"
     storage: Literal["file"] = "file"
 
@@ -161,7 +176,10 @@ def declared_streams(
             max_bytes=max_bytes.get(name, DEFAULT_MAX_BYTES[name]),
             duplicate_window=min(duplicate_window, max_age or duplicate_window),
             replicas=replicas,
-            is_of_leases=name is StreamName.DELIVERERS,
+            is_of_adapters=name in _OF_ADAPTERS,
+            has_expiring_messages=name is StreamName.DELIVERERS,
+            is_read_by_subject=name is StreamName.CURSORS,
+            max_message_bytes=MAX_CURSOR_BYTES if name is StreamName.CURSORS else None,
             discard="old" if name is StreamName.EVENTS else "new",
             subject_transform=transforms.get(name),
         )

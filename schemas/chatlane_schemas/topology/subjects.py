@@ -25,6 +25,7 @@ RESULT: Final = f"{ROOT}.result.{{agent}}.{{session}}"
 RLOG: Final = f"{ROOT}.rlog.{{partition}}.{{agent}}.{{session}}"
 OUTBOUND: Final = f"{ROOT}.outbound.{{platform}}.{{account}}.{{chat}}"
 DELIVERER: Final = f"{ROOT}.deliverer.{{platform}}.{{account}}"
+CURSOR: Final = f"{ROOT}.cursor.{{platform}}.{{account}}.{{cursor}}"
 EVENT: Final = f"{ROOT}.event.{{noun}}.{{verb}}"
 ENDING: Final = f"{ROOT}.event.ending.{{agent}}"
 UNDELIVERED: Final = f"{ROOT}.event.undelivered.{{agent}}"
@@ -297,6 +298,20 @@ def outbound_filter(platform: str, account: str) -> str:
 def deliverer(platform: str, account: str) -> str:
     """Return the subject of the lease of the process that delivers for an account."""
     return f"{ROOT}.deliverer.{declared_name(platform)}.{declared_name(account)}"
+
+
+def cursor(platform: str, account: str, name: str) -> str:
+    """Return the subject of a cursor of an account.
+
+    Raises:
+        SubjectError: The name has other characters than `a-z0-9_-`, or more than 64.
+    """
+    return filled(
+        CURSOR,
+        platform=declared_name(platform),
+        account=declared_name(account),
+        cursor=declared_name(name),
+    )
 
 
 @cache

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -18,7 +18,7 @@ from chatlane.store.audit import Operator
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, Record, new_envelope_id
 from chatlane_schemas.session_api.deliveries import DeliveryFind
-from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.people import OperatorRequest, Person
 from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, ApiReply
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class RequestHandler:
             closes the connection of a client that sends more.
         agent_of: Returns the agent of a session, if there is one; without it, requests bound to an
             agent are refused.
-        note_read: Audits a read by an operator: the session, if any, and the outcome.
+        note_read: Audits a read by an operator: the session, if any, the outcome, and the dead
+            letter, if any.
     """
 
     def __init__(
@@ -88,9 +89,12 @@ class RequestHandler:
         metrics: Metrics,
         max_payload: Callable[[], int] = lambda: MAX_PAYLOAD_BYTES,
         agent_of: Callable[[UUID], Awaitable[str | None]] | None = None,
-        note_read: Callable[[Operator, UUID | None, str], Awaitable[None]] | None = None,
+        note_read: Callable[[Operator, UUID | None, str, UUID | None], Awaitable[None]]
+        | None = None,
     ) -> None:
-        self._metrics = metrics
+        # Cached, because finding the series of labels costs as much as counting.
+        self._requests = cache(metrics.api_requests.labels)
+        self._seconds = cache(metrics.api_seconds.labels)
         self._max_payload = max_payload
         self._agent_of = agent_of
         self._note_read = note_read
@@ -130,8 +134,8 @@ class RequestHandler:
         started = time.monotonic()
         reply = await self._reply(method, model, act, asked)
         code = _error_code(reply) or "ok"
-        self._metrics.api_requests.labels(method, code).inc()
-        self._metrics.api_seconds.labels(method).observe(time.monotonic() - started)
+        self._requests(method, code).inc()
+        self._seconds(method).observe(time.monotonic() - started)
         return self._within_payload_limit(method, encode(reply))
 
     async def _answer_read(
@@ -150,6 +154,7 @@ class RequestHandler:
                     Operator(asked.principal, method),
                     getattr(request, "session_id", None),
                     _error_code(reply) or "done",
+                    getattr(request, "letter_id", None),
                 )
             return reply
 
@@ -207,6 +212,8 @@ class RequestHandler:
         is answered like a missing one. Only the settings can change the agent of a session, so it
         may be read before the handler locks the session.
         """
+        if asked.is_bound and isinstance(request, OperatorRequest):
+            return refusal(ApiErrorCode.FORBIDDEN, "only operators may make this request")
         if asked.account is not None and not _acts_for(request, asked.account):
             return refusal(ApiErrorCode.FORBIDDEN, "acting_for: must name a person of the account")
         if asked.agent is None:

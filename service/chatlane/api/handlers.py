@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chatlane.api.dead_letters import DeadLetterQueries
 from chatlane.api.deliveries import DeliveryQueries
+from chatlane.api.explanations import ExplanationQueries
+from chatlane.api.projects import ProjectQueries
 from chatlane.api.questions import QuestionQueries
 from chatlane.api.search import SearchQueries
 from chatlane.api.sessions import SessionQueries
+from chatlane.api.steps import StepQueries
 from chatlane.api.transcripts import TranscriptQueries
 from chatlane.requests.change_service import ChangeService
 from chatlane.search.search_sql import SearchReads
 from chatlane.store.addressing import identities
+from chatlane.store.conversations.session_lists import SessionLists
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 
@@ -42,10 +47,14 @@ def every_handler(
     """
     transcripts = TranscriptQueries(TranscriptReads(store, catalog), catalog)
     reads = (
-        SessionQueries(SessionReads(store)),
+        SessionQueries(SessionReads(store), SessionLists(store)),
         SearchQueries(SearchReads(store, identities.find_owners)),
         DeliveryQueries(store, SessionReads(store), find_newest),
+        ProjectQueries(store),
         QuestionQueries(store, writer, SessionReads(store)),
+        DeadLetterQueries(store),
+        StepQueries(store),
+        ExplanationQueries(store, catalog),
     )
     handlers = request_handler.changes(ChangeService(store, writer, catalog, slots).change)
     for queries in reads:

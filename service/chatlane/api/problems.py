@@ -60,6 +60,9 @@ _WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "form_values": "must be an object of at most 20 fields",
         "form_name": "a name is not in the form that the contract allows",
         "nothing": "text and attachments are both empty",
+        "label": "has no visible character",
+        "project_name": "has no visible character",
+        "draft_size": "is larger than 16 kB",
         "origin": "is reserved for sessions that messages open",
     }
 )

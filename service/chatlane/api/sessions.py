@@ -8,7 +8,7 @@ from uuid import UUID
 
 from chatlane.api.endpoint import fitting
 from chatlane.domain.sessions.refusals import invalid, no_session
-from chatlane.store.conversations.session_reads import Activity
+from chatlane.store.conversations.session_lists import Activity
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_api.session_changes import SessionFind
 from chatlane_schemas.session_api.session_life import SessionRounds, SessionRoundsReply
@@ -25,9 +25,12 @@ from chatlane_schemas.session_api.sessions import (
 
 if TYPE_CHECKING:
     from chatlane.api.endpoint import Reads
+    from chatlane.store.conversations.session_lists import SessionLists
     from chatlane.store.conversations.session_reads import SessionReads
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Begins the cursor of a place among the pinned sessions.
+_PINNED: Final = "p"
 # One owner has a title only once, so more matches belong to other owners.
 _MAX_SAME_TITLE: Final = 50
 
@@ -35,8 +38,9 @@ _MAX_SAME_TITLE: Final = 50
 class SessionQueries:
     """Answers read-only requests about sessions."""
 
-    def __init__(self, reads: SessionReads) -> None:
+    def __init__(self, reads: SessionReads, lists: SessionLists) -> None:
         self._reads = reads
+        self._lists = lists
 
     def table(self) -> Reads:
         """Return the model of each request and the method that answers it."""
@@ -82,7 +86,7 @@ class SessionQueries:
         except ValueError:
             error = invalid("cursor: must be the next_cursor of an earlier answer")
             return SessionListReply(id=new_envelope_id(), at=_now(), error=error)
-        found = await self._reads.page(request, below=below, limit=request.limit)
+        found = await self._lists.page(request, below=below, limit=request.limit)
         page = fitting(found.sessions)
         is_cut = len(page) < len(found.sessions)
         next_below = page[-1].id if is_cut else found.next_below
@@ -99,7 +103,9 @@ class SessionQueries:
         except (ValueError, OverflowError):
             error = invalid("cursor: must be the next_cursor of an earlier answer in this order")
             return SessionListReply(id=new_envelope_id(), at=_now(), error=error)
-        found = await self._reads.active_page(request, before=before, limit=request.limit)
+        found = await self._lists.active_page(
+            request, before=before, limit=request.limit, pinned_first=request.pinned_first
+        )
         page = fitting(tuple(view for view, _ in found.sessions))
         is_cut = len(page) < len(found.sessions)
         end = found.sessions[len(page) - 1][1] if is_cut else found.end
@@ -111,13 +117,13 @@ class SessionQueries:
         )
 
     async def _count(self, request: SessionCount) -> SessionCountReply:
-        counts = await self._reads.count(request)
+        counts = await self._lists.count(request)
         return SessionCountReply(id=new_envelope_id(), at=_now(), counts=counts)
 
 
 def _activity_cursor(place: Activity) -> str:
     micros = (place.at - _EPOCH) // timedelta(microseconds=1)
-    return f"{micros}.{place.session_id}"
+    return f"{_PINNED if place.is_pinned else ''}{micros}.{place.session_id}"
 
 
 def _activity(cursor: str) -> Activity:
@@ -127,8 +133,9 @@ def _activity(cursor: str) -> Activity:
         ValueError: It is no such cursor.
         OverflowError: Its time is out of range.
     """
-    micros, _, session_id = cursor.partition(".")
-    return Activity(_EPOCH + timedelta(microseconds=int(micros)), UUID(session_id))
+    micros, _, session_id = cursor.removeprefix(_PINNED).partition(".")
+    at = _EPOCH + timedelta(microseconds=int(micros))
+    return Activity(at, UUID(session_id), is_pinned=cursor.startswith(_PINNED))
 
 
 def _now() -> datetime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from chatlane.domain.ids import time_of
@@ -41,7 +41,11 @@ class TurnHandlers:
         self.agent = agent
         self._claim_service = claim_service
         self._request_handler = request_handler
-        self._metrics = metrics
+        # Cached, because every turn is claimed.
+        self._claims = cache(partial(metrics.turns_claimed.labels, agent))
+        self._waited = metrics.turn_waited.labels(agent)
+        self._claim_seconds = metrics.claim_seconds
+        self._renewals = cache(partial(metrics.turn_renewals.labels, agent))
 
     def requests(self) -> dict[str, Handle]:
         """Return the handler of each request, by its verb."""
@@ -58,14 +62,14 @@ class TurnHandlers:
     async def _claim(self, request: ClaimRequest) -> ClaimReply:
         started = time.monotonic()
         reply = await self._claim_service.claim(self.agent, request)
-        self._metrics.turns_claimed.labels(self.agent, reply.status).inc()
+        self._claims(reply.status).inc()
         if reply.status is ClaimStatus.CLAIMED and reply.attempt == 1:
             waited = datetime.now(UTC) - time_of(reply.turn_id)
-            self._metrics.turn_waited.labels(self.agent).observe(max(0.0, waited.total_seconds()))
-        self._metrics.claim_seconds.observe(time.monotonic() - started)
+            self._waited.observe(max(0.0, waited.total_seconds()))
+        self._claim_seconds.observe(time.monotonic() - started)
         return reply
 
     async def _renew(self, request: RenewRequest) -> RenewReply:
         reply = await self._claim_service.renew(self.agent, request)
-        self._metrics.turn_renewals.labels(self.agent, reply.status).inc()
+        self._renewals(reply.status).inc()
         return reply

@@ -1,7 +1,6 @@
 """`chatlane chat`: a terminal as a chat platform."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from chatlane.cli.shared.options import (
     read_client_settings,
     shown,
 )
+from chatlane.cli.shared.terminal import typed_lines
 from chatlane.observability.logs import without_controls
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.errors import (
@@ -47,9 +47,6 @@ PLATFORM: Final = "terminal"
 _STORED_WITHIN: Final = timedelta(seconds=10)
 _LOST_AFTER: Final = timedelta(seconds=3)
 _POLL_INTERVAL: Final = timedelta(milliseconds=100)
-_CHUNK_BYTES: Final = 65_536
-# Above the limit of a message: the service refuses a line that is too long.
-_LONGEST_LINE_BYTES: Final = 1024 * 1024
 _ENDING_COMMANDS: Final = (["new"], ["reset"], ["stop"])
 _GREEN: Final = "\x1b[32m"
 _PLAIN: Final = "\x1b[0m"
@@ -211,7 +208,7 @@ async def _send_lines(
     adapter: AdapterClient, address: Address, screen: Screen, wait: timedelta
 ) -> None:
     screen.prompt()
-    async for line in _lines(sys.stdin):
+    async for line in typed_lines(sys.stdin):
         if text := line.strip():
             event = address.event(text)
             screen.await_answer(event.message_id or "", text)
@@ -285,35 +282,6 @@ async def _until_answered(screen: Screen, wait: timedelta) -> None:
             f"{subject} within {shown(wait)}: check that a router and a worker of this agent run; "
             "`chatlane dead-letters list` shows messages that no router could process"
         ) from exc
-
-
-async def _lines(stream: TextIO) -> AsyncIterator[str]:
-    """Yield lines as they arrive, without a thread, because a thread would delay the exit."""
-    reader = asyncio.StreamReader(limit=_LONGEST_LINE_BYTES)
-    loop = asyncio.get_running_loop()
-    descriptor = stream.fileno()
-
-    def read() -> None:
-        # The descriptor is readable, so this does not block. The terminal stays in blocking mode
-        # because other programs share it.
-        if chunk := os.read(descriptor, _CHUNK_BYTES):
-            reader.feed_data(chunk)
-        else:
-            loop.remove_reader(descriptor)
-            reader.feed_eof()
-
-    try:
-        loop.add_reader(descriptor, read)
-    except PermissionError:
-        # A file is always ready.
-        for line in stream:
-            yield line
-        return
-    try:
-        while raw := await reader.readline():
-            yield raw.decode(errors="replace")
-    finally:
-        loop.remove_reader(descriptor)
 
 
 def _check_declared(settings: "Settings", account: str, profile: str | None) -> None:

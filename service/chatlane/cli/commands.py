@@ -14,10 +14,10 @@ from chatlane.cli import (
     imports,
     people,
     serve,
-    sessions,
     smoke,
     transcripts,
 )
+from chatlane.cli.sessions import commands as session_commands
 from chatlane.cli.shared.error_report import ReportingGroup
 
 app = typer.Typer(
@@ -35,9 +35,14 @@ _TRY = "Try it"
 _RUN = "Run it"
 _LOOK = "Look inside"
 
-# Packages add commands by entry points: chatlane-devkit adds `demo` and `dev`.
+# Packages add commands by entry points: chatlane-devkit adds `demo` and `dev`, chatlane-adapters the
+# group `adapter`.
 for _entry_point in sorted(entry_points(group=_COMMANDS_GROUP), key=lambda found: found.name):
-    app.command(_entry_point.name, rich_help_panel=_TRY)(_entry_point.load())
+    _command = _entry_point.load()
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_entry_point.name, rich_help_panel=_RUN)
+    else:
+        app.command(_entry_point.name, rich_help_panel=_TRY)(_command)
 app.command("chat", rich_help_panel=_TRY)(chat.chat)
 app.command("router", rich_help_panel=_RUN)(serve.router)
 app.command("echo-worker", rich_help_panel=_RUN)(serve.echo_worker)
@@ -46,7 +51,7 @@ app.command("check", rich_help_panel=_RUN)(check.check)
 app.add_typer(admin.app, name="admin", rich_help_panel=_RUN)
 app.add_typer(people.app, name="people", rich_help_panel=_RUN)
 app.add_typer(imports.app, name="import", rich_help_panel=_RUN)
-app.add_typer(sessions.app, name="sessions", rich_help_panel=_LOOK)
+app.add_typer(session_commands.app, name="sessions", rich_help_panel=_LOOK)
 app.add_typer(transcripts.app, name="transcripts", rich_help_panel=_LOOK)
 app.command("explain", rich_help_panel=_LOOK)(explain.explain)
 app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=_LOOK)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 import typer
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from chatlane.cli.dead_letter_source import find_source
 from chatlane.cli.shared.audit import actor
@@ -39,8 +39,7 @@ from chatlane.cli.shared.terminal import (
 )
 from chatlane.domain.prompts.sanitize import json_line
 from chatlane_schemas.codec import DecodeError, decode
-from chatlane_schemas.dead import DeadLetter, DeadReason, Stage, cause_of
-from chatlane_schemas.inbound import InboundEvent
+from chatlane_schemas.dead import DeadLetter, DeadReason, cause_of
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
@@ -120,6 +119,7 @@ async def show(letter: IdText, config: Config = None, *, as_json: AsJson = False
 
     The audit log records it.
     """
+    from chatlane.outbox import redrive
     from chatlane.store import audit, dead_letters
 
     async with _opened(config) as store, store.transaction() as connection:
@@ -131,8 +131,8 @@ async def show(letter: IdText, config: Config = None, *, as_json: AsJson = False
         await audit.write(
             connection, "dead_letter_shown", None, detail, actor=actor(), outcome="done"
         )
-        written = await _written(connection, row)
-        first_texts = await _first_texts(connection, row)
+        written = await redrive.written_in(connection, row)
+        first_texts = await redrive.first_texts(connection, row)
     if as_json:
         typer.echo(_json(None, row, with_body=True, written=written, first_texts=first_texts))
         return
@@ -271,16 +271,6 @@ async def _find_id(connection: "PoolConnectionProxy", text: str) -> UUID:
     return only_match(text, matches, "dead letter", "chatlane dead-letters list")
 
 
-async def _written(connection: "PoolConnectionProxy", letter: "DeadRow") -> "Sequence[TurnMessage]":
-    """Return the messages of people in the turn of a dead letter; nothing for other dead letters."""
-    from chatlane.store.history import messages
-
-    if letter.stage != Stage.TURNS or letter.body is None:
-        return ()
-    turn_id = UUID(from_json(letter.body)["turn_id"])
-    return (await messages.of_turns(connection, [turn_id])).get(turn_id, ())
-
-
 async def _publish(client: "Client", row: "Publication") -> None:
     import nats.errors
 
@@ -309,20 +299,6 @@ async def _until_published(retrying: "Retrying", handed: "Handed") -> None:
             f"no router has published {handed.letter.id} yet: check that one runs. "
             "The remaining dead letters were not retried"
         ) from exc
-
-
-async def _first_texts(connection: "PoolConnectionProxy", letter: "DeadRow") -> list[str]:
-    """Return the present text of the message whose id a dead letter has; empty for other reasons."""
-    from chatlane.store.history import edits
-
-    if letter.reason != DeadReason.MESSAGE_ID_REUSED or letter.session_id is None:
-        return []
-    try:
-        message_id = decode(InboundEvent, letter.body or b"").message_id
-    except DecodeError:
-        return []
-    found = await edits.find(connection, [(letter.session_id, message_id)] if message_id else [])
-    return [first.original.content or "" for first in found]
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,20 +18,6 @@ if TYPE_CHECKING:
     from chatlane.decisions.explanation import Facts
 
 _STANDARD_INPUT: Final = "-"
-# The outcome that `routing.explaining` gives to an event that no router could process.
-_DEAD_LETTER: Final = "dead letter"
-_REASONS: Final[Mapping[str, str]] = {
-    DeadReason.NOT_JSON: "it is not JSON",
-    DeadReason.INVALID: "a field is invalid",
-    DeadReason.UNKNOWN_VERSION: "this release does not know its version",
-    DeadReason.OVERSIZED: "it is too large",
-    DeadReason.TOO_DEEP: "it is nested too deeply",
-    DeadReason.BAD_ID: "an id is invalid",
-    DeadReason.NO_CONVERSATION: "it belongs to no conversation",
-    DeadReason.UNKNOWN_ACCOUNT: "its account is not declared",
-    DeadReason.UNKNOWN_PROFILE: "its profile is not declared",
-    DeadReason.PROFILE_FORBIDDEN: "its account does not allow the profile",
-}
 
 
 def explain(
@@ -65,17 +50,19 @@ def explain(
     body, settings = _read(event), read_client_settings(config)
     stored_at = now if now.tzinfo else now.replace(tzinfo=UTC)
     facts = asyncio.run(_explained(body, settings, stored_at, is_offline=offline))
-    for name in _unknown_fields(body):
+    from chatlane.decisions.explanation import unknown_fields
+
+    for name in unknown_fields(body):
         typer.echo(f"chatlane: this release ignores the unknown field {name!r}", err=True)
-    is_refused = facts["outcome"] == _DEAD_LETTER
+    refusal = _refusal(facts, body)
     if as_json:
         import json
 
         typer.echo(json_line(json.dumps(facts, ensure_ascii=False)))
-    elif not is_refused:
+    elif refusal is None:
         _print(facts)
-    if is_refused:
-        raise CommandError(_refusal(facts, body))
+    if refusal is not None:
+        raise CommandError(refusal)
 
 
 def _problems(body: bytes) -> str:
@@ -92,27 +79,11 @@ def _problems(body: bytes) -> str:
     return ""
 
 
-def _unknown_fields(body: bytes) -> list[str]:
-    """Return the fields of an event that the contract does not know, which routers ignore."""
-    import json
+def _refusal(facts: "Facts", body: bytes) -> str | None:
+    from chatlane.decisions.explanation import refusal_text
 
-    from chatlane_schemas.inbound import InboundEvent
-
-    try:
-        event = json.loads(body)
-    except ValueError:
-        return []
-    return (
-        sorted(event.keys() - InboundEvent.model_fields.keys()) if isinstance(event, dict) else []
-    )
-
-
-def _refusal(facts: "Facts", body: bytes) -> str:
-    reason, detail = facts["reason"], facts["detail"]
-    if reason == DeadReason.INVALID:
-        detail = _problems(body) or detail
-    text = _REASONS.get(str(reason), str(reason).replace("_", " "))
-    return f"this event would become a dead letter: {text}{f' ({detail})' if detail else ''}"
+    problems = _problems(body) if facts.get("reason") == DeadReason.INVALID else None
+    return refusal_text(facts, problems)
 
 
 def _read(event: str) -> bytes:

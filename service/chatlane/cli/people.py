@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Final
 import typer
 from pydantic_core import to_json
 
-from chatlane.cli.sessions import person_named
+from chatlane.cli.sessions.filters import person_named
 from chatlane.cli.shared.audit import audited
 from chatlane.cli.shared.error_report import CommandError
 from chatlane.cli.shared.options import (

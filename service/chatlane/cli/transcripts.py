@@ -17,7 +17,7 @@ import typer
 from pydantic_core import to_json
 from rich.console import Console
 
-from chatlane.cli.session_queries import Apis, Named, ask
+from chatlane.cli.sessions.queries import Apis, Named, ask
 from chatlane.cli.shared.error_report import REFUSED, CommandError
 from chatlane.cli.shared.options import AsJson, Config, Limit, Principal
 from chatlane.cli.shared.terminal import local_time, one_line, open_console, plain, print_json

@@ -132,7 +132,7 @@ class FrontEndUser(User):
 
     def permissions(self, name: str) -> Permissions:
         """Return the permissions of the user."""
-        return permissions.front_end(name, map(_pair, self.accounts))
+        return permissions.front_end(name, [*map(_pair, self.accounts)])
 
 
 class WorkerUser(User):
@@ -167,6 +167,24 @@ class Environment(ClosedModel):
 
     max_file_store: ByteSize | None = None
     users: dict[Name, AnyUser]
+
+    @model_validator(mode="after")
+    def _no_front_end_named_as_a_foreign_account(self) -> Self:
+        front_ends = {
+            name: {*user.accounts}
+            for name, user in self.users.items()
+            if isinstance(user, FrontEndUser)
+        }
+        adapters = {user.account for user in self.users.values() if isinstance(user, AdapterUser)}
+        declared = adapters.union(*front_ends.values())
+        for name, accounts in front_ends.items():
+            for account in sorted(declared - accounts):
+                if _pair(account)[1] == name:
+                    raise ValueError(
+                        f"the front end {name} has the name of the account {account}, whose turns it "
+                        "would hear: give it another name, or the account"
+                    )
+        return self
 
     def current(self, day: date) -> dict[str, AnyUser]:
         """Return the users who may connect on a day."""

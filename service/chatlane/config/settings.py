@@ -91,6 +91,7 @@ StreamKey = Literal[
     "dead",
     "advisories",
     "deliverers",
+    "cursors",
 ]
 
 
@@ -921,7 +922,7 @@ def _name_of_a_setting(name: str) -> str | None:
         return f"files are called {ENV_PREFIX}<GROUP>__<NAME>, such as {ENV_PREFIX}POSTGRES__DSN"
     if is_known and delimiter:
         return f"call it {ENV_PREFIX}{bare}"
-    places = [place for place in _SECRETS if place.endswith(f"__{bare}")]
+    places = [place for place in SECRET_SETTINGS if place.endswith(f"__{bare}")]
     return f"call it {' or '.join(places)}" if places else None
 
 
@@ -932,7 +933,8 @@ def _secret_settings() -> Iterator[str]:
                 yield f"{ENV_PREFIX}{group}__{name}".upper()
 
 
-_SECRETS: Final = tuple(_secret_settings())
+SECRET_SETTINGS: Final = tuple(_secret_settings())
+"""The variables of settings that are secrets, such as `CHATLANE_POSTGRES__DSN`."""
 
 
 def problem_sentences(error: ValidationError) -> Iterator[str]:

@@ -20,7 +20,7 @@ from chatlane.domain.notices import NoticeId
 from chatlane.domain.states import Lane
 from chatlane.errors import SupersededError
 from chatlane.store.conversations import session_changes, sessions
-from chatlane_schemas.session_api.session_changes import shown_title
+from chatlane_schemas.content.visible_text import shown_title
 from chatlane_schemas.session_api.session_state import ModelOverride, without_credential
 from chatlane_schemas.session_api.sessions import ApiError
 from chatlane_schemas.turns import CancelReason

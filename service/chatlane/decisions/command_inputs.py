@@ -20,7 +20,7 @@ from chatlane.domain.commands.session_summaries import (
 from chatlane.store.addressing import identities
 from chatlane.store.addressing.identities import Name
 from chatlane.store.conversations import lineage, session_summaries
-from chatlane_schemas.session_api.session_changes import shown_title
+from chatlane_schemas.content.visible_text import shown_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pydantic_core import from_json
+
 from chatlane.decisions.command_inputs import name_of
 from chatlane.decisions.inbound_decoder import ValidatedEvent, arrive, prepare_inbound
 from chatlane.domain.addressing.aliases import AliasBook
@@ -19,10 +21,12 @@ from chatlane.domain.policy import next_reset, reset_reason
 from chatlane.store.addressing import aliases, identities, lanes
 from chatlane.store.conversations import sessions
 from chatlane_schemas.codec import DecodeError, decode
+from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.inbound import InboundEvent, Kind
 from chatlane_schemas.topology.subjects import inbound_for
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from asyncpg.pool import PoolConnectionProxy
@@ -34,6 +38,20 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
 
 Facts = dict[str, object]
+
+_DEAD_LETTER: Final = "dead letter"
+_REASONS: Final[Mapping[str, str]] = {
+    DeadReason.NOT_JSON: "it is not JSON",
+    DeadReason.INVALID: "a field is invalid",
+    DeadReason.UNKNOWN_VERSION: "this release does not know its version",
+    DeadReason.OVERSIZED: "it is too large",
+    DeadReason.TOO_DEEP: "it is nested too deeply",
+    DeadReason.BAD_ID: "an id is invalid",
+    DeadReason.NO_CONVERSATION: "it belongs to no conversation",
+    DeadReason.UNKNOWN_ACCOUNT: "its account is not declared",
+    DeadReason.UNKNOWN_PROFILE: "its profile is not declared",
+    DeadReason.PROFILE_FORBIDDEN: "its account does not allow the profile",
+}
 
 _ENDING: Final = frozenset({CommandName.NEW, CommandName.RESUME, CommandName.BRANCH})
 _REFUSED_WHILE_RUNNING: Final = frozenset({CommandName.UNDO, CommandName.RETRY})
@@ -52,7 +70,7 @@ async def explain(
     try:
         event = decode(InboundEvent, body)
     except DecodeError as error:
-        return {"outcome": "dead letter", "reason": error.reason, "detail": error.detail}
+        return {"outcome": _DEAD_LETTER, "reason": error.reason, "detail": error.detail}
     subject = inbound_for(event).replace(".inbound.", ".log.0.", 1)
     prepared = prepare_inbound(LogMessage("inbound", 0, 0, at, subject, None, body), catalog)
     if isinstance(prepared, RejectedMessage):
@@ -70,8 +88,32 @@ async def explain(
     return facts
 
 
+def refusal_text(facts: Facts, detail: str | None = None) -> str | None:
+    """Return why an event would become a dead letter, for people; None if it would not.
+
+    Args:
+        detail: A better description of what is wrong with its fields.
+    """
+    if facts["outcome"] != _DEAD_LETTER:
+        return None
+    reason = str(facts["reason"])
+    text = _REASONS.get(reason, reason.replace("_", " "))
+    more = detail or facts["detail"]
+    return f"this event would become a dead letter: {text}{f' ({more})' if more else ''}"
+
+
+def unknown_fields(body: bytes) -> list[str]:
+    """Return the fields of an event that the contract does not know, which routers ignore."""
+    try:
+        event = from_json(body)
+    except ValueError:
+        return []
+    known = InboundEvent.model_fields.keys()
+    return sorted(event.keys() - known) if isinstance(event, dict) else []
+
+
 def _refused(refused: RejectedMessage) -> Facts:
-    return {"outcome": "dead letter", "reason": refused.reason, "detail": refused.detail}
+    return {"outcome": _DEAD_LETTER, "reason": refused.reason, "detail": refused.detail}
 
 
 def _placed(prepared: ValidatedEvent, arrived: ResolvedMessage, catalog: Catalog) -> Facts:

@@ -155,7 +155,7 @@ class ValidatedEvent(NamedTuple):
 
 
 def _is_staff(sender: Sender, address: Address, account: Account) -> bool:
-    # Asked for every event, and nearly none is.
+    # This runs for every event, and nearly no sender is of our staff.
     if not (sender.is_staff or account.staff_ids):
         return False
     if address.chat_class != "dm" or not address.chat_id:

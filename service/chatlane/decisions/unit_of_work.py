@@ -23,10 +23,11 @@ from chatlane.store.addressing import dedupe_marks, lanes
 from chatlane.store.conversations import sessions, titles
 from chatlane.store.history import edits, expiry, messages
 from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.results import Role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -83,6 +84,7 @@ class UnitOfWork:
         connection = self.connection
         written = list(sessions_of)
         deleted = _place_deleted(effects, written)
+        _note_messages(effects, written)
         self.touched.update((session.id, session) for session in written)
         await lanes.write(connection, lanes_of)
         await sessions.insert(connection, (session for session in written if session.is_new))
@@ -94,7 +96,7 @@ class UnitOfWork:
         await deliveries.insert_pieces(connection, effects.delivered_pieces)
         await turns.update(connection, effects.changed_turns)
         await turns.insert(connection, effects.new_turns)
-        await questions.change(connection, effects.answers.values())
+        await questions.change(connection, effects.question_changes.values())
         await pending_messages.insert(connection, effects.waiting)
         await edits.change_waiting(connection, effects.waiting_changes)
         await dedupe_marks.insert(connection, effects.seen)
@@ -129,6 +131,20 @@ def _place_deleted(effects: Effects, locked: Iterable[Session]) -> list[tuple[UU
             tell_first_turn(session)
         deleted.append((session_id, arrival, session.take_seq()))
     return deleted
+
+
+def _note_messages(effects: Effects, locked: Iterable[Session]) -> None:
+    """Note in the sessions when their newest rows were written, except those of tools."""
+    newest: dict[UUID, datetime] = {}
+    for row in effects.messages:
+        if row.role != Role.TOOL:
+            before = newest.get(row.session_id, row.created_at)
+            newest[row.session_id] = max(before, row.created_at)
+    if not newest:
+        return
+    for session in locked:
+        if (at := newest.get(session.id)) is not None:
+            session.last_message_at = max(at, session.last_message_at or at)
 
 
 @dataclass(slots=True)

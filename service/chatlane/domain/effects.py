@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.log import Trace
     from chatlane.domain.states import Session, Turn
-    from chatlane.domain.turns.questions import Answer
+    from chatlane.domain.turns.questions import QuestionChange
     from chatlane_schemas.results import ResultMessage
     from chatlane_schemas.session_api.transcripts import Unanswered
 
@@ -292,7 +292,7 @@ class Effects:
         new_deliveries: Outbound messages that now wait for an adapter.
         deliveries: Deliveries that receipts have changed.
         delivered_pieces: What the platforms call our messages.
-        answers: What changes in questions of running turns, by turn.
+        question_changes: Changes to questions of running turns, by turn.
         erased: Log messages to delete: of an erased person, or at the time they disappear.
         unavailable: How long agents expect to be unavailable.
         available: Agents that answered although a pause of them is recorded.
@@ -328,7 +328,7 @@ class Effects:
     new_deliveries: list[NewDelivery] = field(default_factory=list)
     deliveries: dict[DeliveryKey, Delivery] = field(default_factory=dict)
     delivered_pieces: list[DeliveredPiece] = field(default_factory=list)
-    answers: dict[UUID, Answer] = field(default_factory=dict)
+    question_changes: dict[UUID, QuestionChange] = field(default_factory=dict)
     erased: list[ErasedRow] = field(default_factory=list)
     unavailable: dict[str, timedelta] = field(default_factory=dict)
     available: set[str] = field(default_factory=set)

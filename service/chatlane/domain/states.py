@@ -33,7 +33,8 @@ class Session:
     """One conversation: its lifecycle and its counters.
 
     `last_activity_at` counts people only, and `asked_turn_ended_at` is the end of the last turn
-    that answered one. The agent waits until `staff_until`. The counters are the next free values. They have no gaps, because they change
+    that answered one. `last_message_at` is the time of the newest row that neither a person nor a
+    tool wrote. Nothing is written to a `read_only` session. The agent waits until `staff_until`. The counters are the next free values. They have no gaps, because they change
     under the session's row lock and commit with the rows that they number. `owner` is the owner
     name in the form of `owners`; None if several people talk. `has_new_key` says that the session
     became shared: `session_key` is that of a shared lane and not yet written. `model_override` is
@@ -74,6 +75,8 @@ class Session:
     interruptions: int = 0
     asked_turn_ended_at: datetime | None = None
     staff_until: datetime | None = None
+    last_message_at: datetime | None = None
+    read_only: bool = False
     is_new: bool = False
     has_new_flags: bool = False
     has_new_key: bool = False
@@ -125,7 +128,7 @@ class Turn:
     `wait_told` says that the chat was told so. While the agent is unavailable, `is_trial` says
     whether this turn is the one that tries it; else it is None, and it is never written. `draft` is the
     platform's id of the message that shows the answer so far. `has_spoken` says that the turn has
-    sent a message before its answer. `asked` is the open question of its attempt.
+    sent a message before its answer, `has_steps` that results of its steps are kept. `asked` is the open question of its attempt.
     """
 
     id: UUID
@@ -154,6 +157,7 @@ class Turn:
     is_trial: bool | None = None
     draft: str | None = None
     has_spoken: bool = False
+    has_steps: bool = False
     asked: AskedQuestion | None = None
 
     @property

@@ -63,6 +63,7 @@ _SESSION_COLUMNS: Final = (
     "model",
     "estimated_cost_usd",
     "actual_cost_usd",
+    "archived",
     *USED_COLUMNS,
 )
 _MESSAGE_COLUMNS: Final = (
@@ -193,6 +194,7 @@ class Home:
                 model_config=text_of(fields["model_config"]),
                 row_count=int(str(fields["row_count"])),
                 use=self._use(session_id, fields),
+                is_archived=bool(fields["archived"]),
             )
 
     def _use(self, session_id: str, fields: Mapping[str, object]) -> OldUse:

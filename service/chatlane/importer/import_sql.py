@@ -6,12 +6,17 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
+from chatlane_schemas.session_api.sessions import CHAT_ORIGIN
+
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
 
 class AdoptedSession(NamedTuple):
-    """An imported session with the counters of its transcript; what follows the model is JSON text."""
+    """An imported session with the counters of its transcript.
+
+    `config`, `usage` and `costs` are JSON text.
+    """
 
     id: UUID
     session_key: str
@@ -23,6 +28,7 @@ class AdoptedSession(NamedTuple):
     ended_at: datetime | None
     end_reason: str | None
     last_activity_at: datetime | None
+    last_message_at: datetime | None
     next_seq: int
     user_messages: int
     title: str | None
@@ -31,15 +37,21 @@ class AdoptedSession(NamedTuple):
     config: str | None
     usage: str | None
     costs: str | None
+    origin: str = CHAT_ORIGIN
+    owner: str | None = None
+    archived_at: datetime | None = None
+    pinned_at: datetime | None = None
+    read_only: bool = False
 
 
 INSERT_SESSION_SQL: Final[LiteralString] = """
 -- adoption: insert an imported session, unless it exists
 INSERT INTO sessions (
     id, session_key, agent, platform, parent_id, link_kind, started_at, ended_at, end_reason,
-    last_activity_at, next_seq, user_messages, title, cwd, model, config, usage, costs)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16::jsonb, $17::jsonb,
-        $18::jsonb)
+    last_activity_at, last_message_at, next_seq, user_messages, title, cwd, model, config, usage,
+    costs, origin, owner, archived_at, pinned_at, read_only)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+        $17::jsonb, $18::jsonb, $19::jsonb, $20, $21, $22, $23, $24)
 ON CONFLICT (id) DO NOTHING
 """
 
@@ -53,20 +65,26 @@ GROW_SESSION_SQL: Final[LiteralString] = """
 -- adoption: count the new rows of an imported session
 UPDATE sessions SET
     next_seq = $2, user_messages = user_messages + $3,
-    last_activity_at = greatest(last_activity_at, $4)
+    last_activity_at = greatest(last_activity_at, $4),
+    last_message_at = greatest(last_message_at, $5),
+    title = coalesce(title, $6)
 WHERE id = $1
 """
 
 
-async def grow(
+async def grow(  # noqa: PLR0917 - the columns that new rows change
     connection: "PoolConnectionProxy",
     session_id: UUID,
     next_seq: int,
     user_messages: int,
     active_at: datetime | None,
+    last_message_at: datetime | None,
+    title: str | None = None,
 ) -> None:
-    """Add new rows to the counters of a locked session."""
-    await connection.execute(GROW_SESSION_SQL, session_id, next_seq, user_messages, active_at)
+    """Add new rows to the counters of a locked session; gives it a title if it has none."""
+    await connection.execute(
+        GROW_SESSION_SQL, session_id, next_seq, user_messages, active_at, last_message_at, title
+    )
 
 
 FIND_MESSAGES_SQL: Final[LiteralString] = """

@@ -7,8 +7,6 @@ imported session becomes history.
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,11 +20,12 @@ from chatlane.errors import TransientError
 from chatlane.importer import import_sql
 from chatlane.importer.import_sql import AdoptedSession
 from chatlane.importer.lanes import OLD_RULES, Placed, Unplaceable, holders, link_of, place
-from chatlane.importer.records import OldEntry, OldMessage, OldSession, Omissions
+from chatlane.importer.patience import patiently
 from chatlane.store.addressing import aliases, lanes
 from chatlane.store.conversations import sessions
 from chatlane.store.history import messages
 from chatlane_schemas.events import EndReason
+from chatlane_schemas.results import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,20 +38,11 @@ if TYPE_CHECKING:
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.states import Session
     from chatlane.importer.hermes_files import Home
+    from chatlane.importer.records import OldEntry, OldMessage, OldSession, Report
     from chatlane.postgres.pool import Store
 
 _ROWS_AT_ONCE: Final = 500
-_TRIES: Final = 5
-_RETRY_PAUSE_SECONDS: Final = 0.5
 _SAME_REASONS: Final = frozenset({EndReason.IDLE, EndReason.DAILY})
-
-
-@dataclass(slots=True)
-class Report:
-    """Counts of imported and omitted records of one run."""
-
-    done: Counter[str] = field(default_factory=Counter)
-    omitted: Omissions = field(default_factory=Omissions)
 
 
 class _Lane(NamedTuple):
@@ -174,20 +164,15 @@ class Adoption:
 
     async def _adopt_patiently(self, plan: _Plan) -> None:
         rows = self._home.messages(plan.session)
-        for attempt in range(1, _TRIES + 1):
-            try:
-                done = await self._adopt(plan, rows)
-            except TransientError:
-                if attempt == _TRIES:
-                    raise
-                await asyncio.sleep(_RETRY_PAUSE_SECONDS)
-            except Exception as error:  # noqa: BLE001 - one bad session must not cost the others
-                reason = f"the database refuses it ({type(error).__name__})"
-                self._report.omitted.add("session", reason, plan.session.id)
-                return
-            else:
-                self._count(plan, done)
-                return
+        try:
+            done = await patiently(lambda: self._adopt(plan, rows))
+        except TransientError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one bad session must not cost the others
+            reason = f"the database refuses it ({type(error).__name__})"
+            self._report.omitted.add("session", reason, plan.session.id)
+        else:
+            self._count(plan, done)
 
     def _count(self, plan: _Plan, done: _Done) -> None:
         counts = self._report.done
@@ -282,7 +267,9 @@ class Adoption:
         people = [row for row in missing if _is_of_person(row)]
         active_at = max((row.created_at for row in people), default=None)
         next_seq = session.next_seq + len(missing)
-        await import_sql.grow(connection, session.id, next_seq, len(people), active_at)
+        await import_sql.grow(
+            connection, session.id, next_seq, len(people), active_at, _last_message_at(missing)
+        )
         done.session, done.rows = "continued sessions", len(missing)
 
 
@@ -335,6 +322,11 @@ def _is_of_person(row: MessageRow) -> bool:
     return row.role == "user" and not from_json(row.details or "{}").get("observed")
 
 
+def _last_message_at(rows: Sequence[MessageRow]) -> datetime | None:
+    """Return when the newest row was written that is not of a tool."""
+    return max((row.created_at for row in rows if row.role != Role.TOOL), default=None)
+
+
 def _details(old: OldMessage, agent: str) -> str | None:
     if old.reasoning is None:
         return old.details
@@ -372,8 +364,11 @@ def _adopted(
         ended_at=ended_at,
         end_reason=end_reason,
         last_activity_at=active_at,
+        last_message_at=_last_message_at(rows),
         next_seq=len(rows) + 1,
         user_messages=len(people),
         title=session.title,
+        origin=plan.placed.origin,
+        archived_at=(ended_at or active_at or session.started_at) if session.is_archived else None,
         **session.use._asdict(),
     )

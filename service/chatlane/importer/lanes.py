@@ -18,6 +18,7 @@ from chatlane.domain.catalog import Agent, Catalog, canonical_profile
 from chatlane.domain.policy import KeyRules
 from chatlane.importer.records import Origin
 from chatlane_schemas.dead import DeadReason
+from chatlane_schemas.session_api.sessions import CHAT_ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 # Every part that the address still has after `_counted` was part of the old key.
 OLD_RULES: Final = KeyRules(group_sessions_per_user=True, thread_sessions_per_user=True)
 
+PROGRAMS: Final = frozenset({"acp", "cli", "cron", "tui"})
+"""Sources of old sessions that no chat opened; their sessions need no declared platform."""
+
+_PROGRAM_ACCOUNT: Final = "hermes"
+_NO_CHAT: Final = "it was held in no chat"
 _WHATSAPP: Final = "whatsapp"
 _OLD_KEY: Final = re.compile(r"agent:([^:]*):([^:]*):([^:]*)(?::(.*))?", re.DOTALL)
 _NUMBER: Final = re.compile(r"-?[0-9]+")
@@ -40,6 +46,7 @@ class Placed(NamedTuple):
             it has no lane.
         author: The id of the user who wrote in it, if that was a single user.
         why_no_lane: The reason, set if `address` is None.
+        origin: What opened it: a chat, or one of `PROGRAMS`.
     """
 
     profile: str
@@ -49,6 +56,7 @@ class Placed(NamedTuple):
     address: Address | None
     author: str | None = None
     why_no_lane: str | None = None
+    origin: str = CHAT_ORIGIN
 
     def history_key(self, session_id: str) -> str:
         """Return the key of a session without a lane."""
@@ -90,6 +98,8 @@ def place(
     nowhere = _declared(catalog, platform, accounts.get(platform), wanted)
     if isinstance(nowhere, Unplaceable) or matched is None or origin is None:
         return nowhere
+    if platform not in catalog.platforms:
+        return nowhere
     return _in_lane(nowhere, matched, origin)
 
 
@@ -97,6 +107,8 @@ def _declared(
     catalog: Catalog, platform: str, account: str | None, wanted: str | None
 ) -> Placed | Unplaceable:
     declared = catalog.platforms.get(platform)
+    if declared is None and platform in PROGRAMS:
+        return _of_program(catalog, platform, canonical_profile(wanted))
     if declared is None:
         return Unplaceable(f"chatlane.toml declares no platform {platform}")
     name = account or _only(declared.accounts)
@@ -105,8 +117,23 @@ def _declared(
     found = catalog.resolve_profile(platform, name, wanted)
     if isinstance(found, DeadReason):
         return Unplaceable(f"{found.value}: account {name}, profile {canonical_profile(wanted)}")
-    reason = "it was held in no chat"
-    return Placed(found.name, found.agent, platform, name, None, why_no_lane=reason)
+    nowhere = Placed(found.name, found.agent, platform, name, None, why_no_lane=_NO_CHAT)
+    return nowhere._replace(origin=platform) if platform in PROGRAMS else nowhere
+
+
+def _of_program(catalog: Catalog, program: str, profile: str) -> Placed | Unplaceable:
+    agent = catalog.profiles.get(profile)
+    if agent is None:
+        return Unplaceable(f"chatlane.toml declares no profile {profile}")
+    return Placed(
+        profile,
+        catalog.agents[agent],
+        program,
+        _PROGRAM_ACCOUNT,
+        None,
+        why_no_lane=_NO_CHAT,
+        origin=program,
+    )
 
 
 def _in_lane(nowhere: Placed, matched: re.Match[str], origin: Origin) -> Placed:
@@ -121,6 +148,7 @@ def _in_lane(nowhere: Placed, matched: re.Match[str], origin: Origin) -> Placed:
         address=address,
         author=(origin.user_id or origin.user_id_alt) if is_one_person else None,
         why_no_lane=None,
+        origin=CHAT_ORIGIN,
     )
 
 

@@ -67,6 +67,7 @@ class OldSession(NamedTuple):
     model_config: str | None = None
     row_count: int = 0
     use: OldUse = OldUse()
+    is_archived: bool = False
 
 
 class OldMessage(NamedTuple):
@@ -113,11 +114,24 @@ class Omissions:
         self._damaged.setdefault(name)
         self.add(what, reason, name)
 
+    def mark_damaged(self, name: str) -> None:
+        """Remember the name of a file that is damaged in some places, which are counted apart."""
+        self._damaged.setdefault(name)
+
     def damaged(self) -> list[str]:
         """Return the names of damaged files and tables."""
         return list(self._damaged)
 
     def update(self, other: Omissions) -> None:
         """Add the counts of another collection."""
+        self._damaged.update(other._damaged)
         for omission, count in other.counts.items():
             self.add(*omission, other.examples[omission][0], count)
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts of imported and omitted records of one run."""
+
+    done: Counter[str] = field(default_factory=Counter)
+    omitted: Omissions = field(default_factory=Omissions)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from chatlane.nats import topology
 from chatlane_schemas.topology.streams import TURN_EVENTS, StreamName
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from chatlane.nats.jetstream import JetStream
+    from chatlane_schemas.topology.streams import DurableSpec, StreamSpec
 
 _TURN_EVENT: Final = TURN_EVENTS.partition("*")[0]
 
@@ -28,6 +32,22 @@ class EventStorage:
         state = await jetstream.find_stream(StreamName.EVENTS)
         if state is not None:
             self.has_turn_events = TURN_EVENTS in state.config.get("subjects", ())
+
+    async def compare(
+        self, jetstream: JetStream, streams: Iterable[StreamSpec], durables: Iterable[DurableSpec]
+    ) -> list[str]:
+        """Return the differences from the declarations, as `topology.verify`, and read the stream.
+
+        Whoever learns of a difference may replace this router by one of the release before, which
+        can never publish an event that the stream lacks. So the stream is read last: from then on
+        this router writes no such event.
+
+        Raises:
+            BusUnavailableError: No answer in time.
+        """
+        differences = await topology.verify(jetstream, streams, durables)
+        await self.look(jetstream)
+        return differences
 
     def lacks(self, subject: str) -> bool:
         """Return whether the stream does not store an event with this subject."""

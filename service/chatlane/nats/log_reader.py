@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 from chatlane.domain.log import LogMessage, PartitionId
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.jetstream import JetStream, nanoseconds, parse_delivery
+from chatlane.nats.nats_patches import DirectDelivery
 from chatlane.observability.tracing import PARENT, trace_of
 
 if TYPE_CHECKING:
@@ -130,10 +131,9 @@ class LogReader:
             BusUnavailableError: The consumer may or may not exist; the server expires it.
         """
         try:
-            # The subscription needs no limits: the pull requests bound what can arrive.
-            self._subscription = await self._client.subscribe(
-                self._inbox, cb=self._received, pending_msgs_limit=0, pending_bytes_limit=0
-            )
+            # Without limits: the pull requests bound what can arrive.
+            delivery = DirectDelivery(self._received)
+            self._subscription = await delivery.subscribe(self._client, self._inbox)
         except NatsError as exc:
             raise BusUnavailableError(type(exc).__name__) from exc
         section = self._section
@@ -188,7 +188,7 @@ class LogReader:
             "mem_storage": True,
         }
 
-    async def _received(self, message: Msg) -> None:
+    def _received(self, message: Msg) -> None:
         if self.broken.is_set():
             return
         self._heard_at = self._loop.time()

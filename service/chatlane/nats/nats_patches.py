@@ -8,7 +8,8 @@ plain text to a server that does not ask for TLS. It has no hook for any of this
 creates its clients itself, so this module patches the class.
 
 `publish_with_id` writes the command of a publish itself: nats-py takes four times as long to check
-and encode headers that have one known name.
+and encode headers that have one known name. `DirectDelivery` handles a message where nats-py reads
+it; the queue and the task of a subscription cost as much as the reading.
 
 Further faults of nats-py that the patches fix: it waits without a limit for the end of a connection
 attempt that could not be encrypted. It waits half a minute for the close of an encrypted server
@@ -17,13 +18,19 @@ a password is wrong.
 """
 
 import re
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Final
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.protocol import parser
 
+from chatlane.observability.logs import get_logger
 from chatlane_client.transport.secured import come_up, require_encryption
+
+_log = get_logger("bus")
 
 # The format of the server: only blanks end a subject, and two blanks stand for an empty reply, as
 # in some answers of JetStream.
@@ -105,6 +112,39 @@ async def publish_with_id(
     flush_queue = client._flush_queue  # noqa: SLF001
     if flush_queue is not None and flush_queue.empty():
         await client._flush_pending()  # noqa: SLF001
+
+
+class DirectDelivery:
+    """Passes each message of a subscription to a function as soon as it is read.
+
+    `Client.subscribe` takes it as the future of a request, and completes it once per message.
+
+    Args:
+        receive: Handles a message and must be fast: nothing else is read meanwhile. An error is
+            logged and loses only this message.
+    """
+
+    def __init__(self, receive: Callable[[Msg], None]) -> None:
+        self._receive = receive
+
+    async def subscribe(self, client: Client, subject: str) -> Subscription:
+        """Subscribe to a subject.
+
+        Raises:
+            nats.errors.Error: The connection is closed.
+        """
+        return await client.subscribe(subject, future=self)  # type: ignore[arg-type]
+
+    def cancelled(self) -> bool:
+        """Return False: more messages may come."""
+        return False
+
+    def set_result(self, message: Msg) -> None:
+        """Handle a message."""
+        try:
+            self._receive(message)
+        except Exception as error:  # noqa: BLE001 - it would end the read loop of nats-py
+            _log.exception("bus_message_failed", kind=type(error).__name__)
 
 
 def harden() -> None:

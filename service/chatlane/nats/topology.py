@@ -75,8 +75,8 @@ async def verify(
     optional_subjects = _OPTIONAL_SUBJECTS if is_starting else frozenset[str]()
     optional = _OPTIONAL_OF_DURABLE if is_starting else frozenset[str]()
     for spec in streams:
-        if is_starting and spec.is_of_leases:
-            # Adapters use it, and they are replaced after the streams.
+        if is_starting and spec.is_of_adapters:
+            # They are replaced after the streams.
             continue
         needed = tuple(name for name in spec.subjects if name not in optional_subjects)
         found += await _stream_differences(jetstream, replace(spec, subjects=needed))
@@ -112,8 +112,14 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
         "duplicate_window": nanoseconds(spec.duplicate_window),
         "num_replicas": spec.replicas,
     }
-    if spec.is_of_leases:
-        config |= {"max_msgs_per_subject": 1, "allow_msg_ttl": True}
+    if spec.is_of_adapters:
+        config["max_msgs_per_subject"] = 1
+    if spec.has_expiring_messages:
+        config["allow_msg_ttl"] = True
+    if spec.is_read_by_subject:
+        config["allow_direct"] = True
+    if spec.max_message_bytes is not None:
+        config["max_msg_size"] = spec.max_message_bytes
     if spec.subject_transform:
         config["subject_transform"] = {
             "src": spec.subject_transform.source,

@@ -23,7 +23,7 @@ from chatlane.errors import (
     OversizedMessageError,
     StreamFullError,
 )
-from chatlane.nats.nats_patches import publish_with_id
+from chatlane.nats.nats_patches import DirectDelivery, publish_with_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -159,12 +159,8 @@ class Publisher:
             BusUnavailableError: There is no connection.
         """
         try:
-            self._subscription = await self._client.subscribe(
-                f"{self._inbox}.*",
-                cb=self._acknowledged,
-                pending_msgs_limit=0,
-                pending_bytes_limit=0,
-            )
+            delivery = DirectDelivery(self._acknowledged)
+            self._subscription = await delivery.subscribe(self._client, f"{self._inbox}.*")
         except NatsError as exc:
             raise BusUnavailableError(type(exc).__name__) from exc
         self._stop_listening = self._bus.listen(
@@ -193,7 +189,7 @@ class Publisher:
         if size > limit:
             raise OversizedMessageError(size, limit)
 
-    async def _acknowledged(self, message: Msg) -> None:
+    def _acknowledged(self, message: Msg) -> None:
         outcome = _outcome(message)
         if outcome is None:
             return

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+from uuid import UUID
 
 from pydantic_core import from_json
 
@@ -18,7 +19,7 @@ from chatlane.errors import ChatlaneError
 from chatlane.store import audit, dead_letters, outbox, turns
 from chatlane.store.addressing import identities
 from chatlane.store.conversations import sessions
-from chatlane.store.history import messages
+from chatlane.store.history import edits, messages
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.inbound import InboundEvent
@@ -28,13 +29,13 @@ from chatlane_schemas.topology.subjects import SubjectError, parse_log, parse_rl
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.effects import DeadRow
     from chatlane.domain.states import Session
     from chatlane.postgres.pool import Store
+    from chatlane_schemas.turns import TurnMessage
 
 _STREAMS: Final[Mapping[str, StreamName]] = {
     "routed": StreamName.ROUTED,
@@ -111,13 +112,10 @@ class Retrying:
             letter = await dead_letters.lock(connection, letter_id)
             if letter is None:
                 raise NotRetriedError(f"there is no dead letter {letter_id}")
-            older = await _find_older(connection, letter)
-            if older is not None and not out_of_order:
-                raise NotRetriedError(
-                    f"{older} is older and of the same conversation: retry or drop it first"
-                )
-            outbox_id = await self._hand_over(connection, letter)
-            await self._settle(connection, letter, "dead_letter_retried")
+            outbox_id = await hand_over(
+                connection, letter, self._publish, self._slots, out_of_order=out_of_order
+            )
+            await settle(connection, letter, "dead_letter_retried", actor=self._actor)
         return Handed(letter, outbox_id)
 
     async def retry_when_idle(
@@ -149,7 +147,7 @@ class Retrying:
             letter = await dead_letters.lock(connection, letter_id)
             if letter is None:
                 raise NotRetriedError(f"there is no dead letter {letter_id}")
-            await self._settle(connection, letter, "dead_letter_dropped")
+            await settle(connection, letter, "dead_letter_dropped", actor=self._actor)
         return letter
 
     async def is_published(self, handed: Handed) -> bool:
@@ -159,70 +157,138 @@ class Retrying:
         async with self._store.transaction() as connection:
             return not await outbox.exists(connection, handed.outbox_id)
 
-    async def _hand_over(self, connection: PoolConnectionProxy, letter: DeadRow) -> int | None:
-        if letter.stage == Stage.TURNS:
-            return await self._reopen_turn(connection, letter)
-        if letter.stage in _LOGGED:
-            publication = _publication(letter)
-            await _require_same_people(connection, letter)
-            await self._publish(publication)
-            return None
-        publication = _publication(letter)
-        if letter.session_id is not None:
-            # Outbox ids set the order of the session's messages, so insert under its lock.
-            locked = await sessions.lock(connection, {letter.session_id})
-            if letter.session_id not in locked:
-                raise NotRetriedError("its conversation is removed")
-            if letter.stage == Stage.ROUTED:
-                publication = self._routed(publication, locked[letter.session_id])
-        return await outbox.leave(connection, publication)
 
-    def _routed(self, publication: Publication, session: Session) -> Publication:
-        """Readdress a message to the session's current slot, since the slot count may have changed."""
-        _require_agent(session, publication.subject.split(".")[3])
-        slot = subjects.slot_of(session.id, self._slots)
-        return publication._replace(subject=subjects.routed(session.agent, slot, session.id))
+def is_logged(letter: DeadRow) -> bool:
+    """Return whether the message of a letter goes to a log, whose publishers are not routers."""
+    return letter.stage in _LOGGED
 
-    async def _reopen_turn(self, connection: PoolConnectionProxy, letter: DeadRow) -> int:
-        pointer = from_json(letter.body or b"{}")
-        turn_id = pointer.get("turn_id")
-        session_ids = await turns.find_sessions(connection, [turn_id] if turn_id else [])
-        locked = await sessions.lock(connection, set(session_ids.values()))
-        found = await turns.lock(connection, session_ids)
-        if not found:
-            raise NotRetriedError("its turn is gone")
-        (turn,) = found.values()
-        session = locked[turn.session_id]
-        if session.ended_at is not None:
-            raise NotRetriedError("its conversation has ended")
-        if session.active_turn is not None:
-            raise ConversationBusyError(
-                "its conversation is in work: try again when that is answered"
-            )
-        _require_agent(session, turn.agent)
-        effects = Effects()
-        turn.outcome = turn.error = turn.result_id = turn.token = turn.claim_id = None
-        turn.waits_since, turn.wait_told = None, False
-        session.active_turn = turn.id
-        repeat_notice(turn, effects)
-        await sessions.update(connection, [session])
-        await turns.update(connection, effects.changed_turns)
-        await messages.reopen_turn(connection, turn.id)
-        (notice,) = effects.publications
-        return await outbox.leave(connection, notice)
 
-    async def _settle(self, connection: PoolConnectionProxy, letter: DeadRow, action: str) -> None:
-        await dead_letters.delete(connection, letter.id)
-        detail = {
-            "id": letter.id,
-            "stage": letter.stage,
-            "reason": letter.reason,
-            "log": letter.log,
-            "sequence": letter.sequence,
-            "digest": letter.digest.hex(),
-        }
-        await audit.write(
-            connection, action, letter.session_id, detail, actor=self._actor, outcome="done"
+async def publication_of(connection: PoolConnectionProxy, letter: DeadRow) -> Publication | None:
+    """Return the way to retry the message of a log; None for other letters.
+
+    Raises:
+        NotRetriedError: The letter cannot be retried, or not now.
+    """
+    await _require_oldest(connection, letter)
+    if letter.stage == Stage.TURNS:
+        return None
+    publication = _publication(letter)
+    if letter.stage not in _LOGGED:
+        return None
+    await _require_same_people(connection, letter)
+    return publication
+
+
+async def hand_over(
+    connection: PoolConnectionProxy,
+    letter: DeadRow,
+    publish: Callable[[Publication], Awaitable[None]],
+    slots: int,
+    *,
+    out_of_order: bool = False,
+) -> int | None:
+    """Hand a locked letter over for publishing; `settle` deletes it afterwards.
+
+    Returns:
+        Id of the outbox row that a router will publish; None if it is published.
+
+    Raises:
+        NotRetriedError: It cannot be retried, or not now. Nothing is written.
+    """
+    if not out_of_order:
+        await _require_oldest(connection, letter)
+    if letter.stage == Stage.TURNS:
+        return await _reopen_turn(connection, letter)
+    publication = _publication(letter)
+    if letter.stage in _LOGGED:
+        await _require_same_people(connection, letter)
+        await publish(publication)
+        return None
+    if letter.session_id is not None:
+        # Outbox ids set the order of the session's messages, so insert under its lock.
+        locked = await sessions.lock(connection, {letter.session_id})
+        if letter.session_id not in locked:
+            raise NotRetriedError("its conversation is removed")
+        if letter.stage == Stage.ROUTED:
+            publication = _routed(publication, locked[letter.session_id], slots)
+    return await outbox.leave(connection, publication)
+
+
+async def settle(
+    connection: PoolConnectionProxy, letter: DeadRow, action: str, *, actor: str | None
+) -> None:
+    """Delete a letter; an audit entry without the body remains."""
+    await dead_letters.delete(connection, letter.id)
+    detail = {
+        "id": letter.id,
+        "stage": letter.stage,
+        "reason": letter.reason,
+        "log": letter.log,
+        "sequence": letter.sequence,
+        "digest": letter.digest.hex(),
+    }
+    await audit.write(connection, action, letter.session_id, detail, actor=actor, outcome="done")
+
+
+async def written_in(connection: PoolConnectionProxy, letter: DeadRow) -> Sequence[TurnMessage]:
+    """Return the messages of people in the turn of a letter; nothing for other letters."""
+    if letter.stage != Stage.TURNS or letter.body is None:
+        return ()
+    turn_id = UUID(from_json(letter.body)["turn_id"])
+    return (await messages.of_turns(connection, [turn_id])).get(turn_id, ())
+
+
+async def first_texts(connection: PoolConnectionProxy, letter: DeadRow) -> list[str]:
+    """Return the present text of the message whose id a letter has; empty for other reasons."""
+    if letter.reason != DeadReason.MESSAGE_ID_REUSED or letter.session_id is None:
+        return []
+    try:
+        message_id = decode(InboundEvent, letter.body or b"").message_id
+    except DecodeError:
+        return []
+    found = await edits.find(connection, [(letter.session_id, message_id)] if message_id else [])
+    return [first.original.content or "" for first in found]
+
+
+def _routed(publication: Publication, session: Session, slots: int) -> Publication:
+    """Readdress a message to the session's current slot, since the slot count may have changed."""
+    _require_agent(session, publication.subject.split(".")[3])
+    slot = subjects.slot_of(session.id, slots)
+    return publication._replace(subject=subjects.routed(session.agent, slot, session.id))
+
+
+async def _reopen_turn(connection: PoolConnectionProxy, letter: DeadRow) -> int:
+    pointer = from_json(letter.body or b"{}")
+    turn_id = pointer.get("turn_id")
+    session_ids = await turns.find_sessions(connection, [turn_id] if turn_id else [])
+    locked = await sessions.lock(connection, set(session_ids.values()))
+    found = await turns.lock(connection, session_ids)
+    if not found:
+        raise NotRetriedError("its turn is gone")
+    (turn,) = found.values()
+    session = locked[turn.session_id]
+    if session.ended_at is not None:
+        raise NotRetriedError("its conversation has ended")
+    if session.active_turn is not None:
+        raise ConversationBusyError("its conversation is in work: try again when that is answered")
+    _require_agent(session, turn.agent)
+    effects = Effects()
+    turn.outcome = turn.error = turn.result_id = turn.token = turn.claim_id = None
+    turn.waits_since, turn.wait_told = None, False
+    session.active_turn = turn.id
+    repeat_notice(turn, effects)
+    await sessions.update(connection, [session])
+    await turns.update(connection, effects.changed_turns)
+    await messages.reopen_turn(connection, turn.id)
+    (notice,) = effects.publications
+    return await outbox.leave(connection, notice)
+
+
+async def _require_oldest(connection: PoolConnectionProxy, letter: DeadRow) -> None:
+    older = await _find_older(connection, letter)
+    if older is not None:
+        raise NotRetriedError(
+            f"{older} is older and of the same conversation: retry or drop it first"
         )
 
 

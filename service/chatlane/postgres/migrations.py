@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import sys
+from datetime import timedelta
 from importlib.resources import as_file, files
 from pathlib import Path
+from random import SystemRandom
+from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, LiteralString
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -20,6 +25,15 @@ APPLIED_VERSIONS_SQL: Final[LiteralString] = """
 SELECT version FROM schema_migrations ORDER BY version
 """
 
+# A migration asks for the strongest lock of a table, and everybody who needs the table waits behind
+# it. So it waits briefly, and begins again. It also gives up before Postgres looks for a deadlock
+# with a router that waits for another table of the same migration (`deadlock_timeout`, 1 s).
+LOCK_TIMEOUT: Final = timedelta(milliseconds=300)
+_PATIENCE: Final = timedelta(minutes=2)
+_PAUSE: Final = timedelta(seconds=1)
+# Lock timeout and deadlock, as the runner writes them.
+_LOCKED: Final = re.compile(r"\((55P03|40P01)\)")
+_BEGIN: Final = re.compile(r"^-- migrate:(?:up|down)\b.*$", re.MULTILINE)
 
 # From this version on the audit stores the actor and the outcome.
 _AUDITED_FROM: Final = "0081"
@@ -52,9 +66,29 @@ async def migrate(dsn: str) -> None:
 async def run_dbmate(dsn: str, directory: Path, command: Literal["migrate", "rollback"]) -> None:
     """Apply the migrations of a directory that the database lacks, or roll back the newest one.
 
+    A migration that finds a table locked is repeated for two minutes.
+
     Raises:
         MigrationError: dbmate failed.
     """
+    give_up_at = monotonic() + _PATIENCE.total_seconds()
+    with TemporaryDirectory(prefix="chatlane-migrations-") as patient:
+        _copy_with_lock_timeout(directory, Path(patient))
+        while errors := await _run_once(dsn, Path(patient), command):
+            if not _LOCKED.search(errors) or monotonic() > give_up_at:
+                raise MigrationError(_without_password(errors, dsn))
+            await asyncio.sleep(_PAUSE.total_seconds() * SystemRandom().uniform(0.5, 1))
+
+
+def _copy_with_lock_timeout(source: Path, target: Path) -> None:
+    limit = round(LOCK_TIMEOUT.total_seconds() * 1000)
+    for file in source.glob("*.sql"):
+        text = _BEGIN.sub(rf"\g<0>\nSET LOCAL lock_timeout = {limit};", file.read_text("utf-8"))
+        (target / file.name).write_text(text, "utf-8")
+
+
+async def _run_once(dsn: str, directory: Path, command: str) -> str:
+    """Run dbmate, and return what it says about its failure; nothing if it succeeds."""
     process = await asyncio.create_subprocess_exec(
         _dbmate(),
         "--env=DATABASE_URL",
@@ -68,8 +102,9 @@ async def run_dbmate(dsn: str, directory: Path, command: Literal["migrate", "rol
         stderr=asyncio.subprocess.PIPE,
     )
     _, errors = await process.communicate()
-    if process.returncode != 0:
-        raise MigrationError(_without_password(errors.decode(errors="replace").strip(), dsn))
+    if process.returncode == 0:
+        return ""
+    return errors.decode(errors="replace").strip() or f"exit code {process.returncode}"
 
 
 def _without_password(text: str, dsn: str) -> str:

@@ -368,6 +368,9 @@ WITH gone AS (
 ), of_turns AS (
     DELETE FROM turns USING (SELECT DISTINCT turn_id FROM gone) AS had
     WHERE turns.id = had.turn_id AND turns.session_id = $1
+    RETURNING turns.id
+), steps AS (
+    DELETE FROM turn_steps USING of_turns WHERE turn_steps.turn_id = of_turns.id
 )
 SELECT count(*) FROM gone
 """
@@ -517,9 +520,9 @@ UPDATE messages SET
 WHERE session_id = $1 AND seq = ANY($2::bigint[])
 """
 COUNT_REVISION_SQL: Final[LiteralString] = """
--- sessions: count a revision, and delete title and notes, which may quote blanked rows
+-- sessions: count a revision, and delete title, labels and notes, which may quote blanked rows
 UPDATE sessions SET
-    revision = revision + 1, title = NULL, title_scope = NULL, carry_over = NULL,
+    revision = revision + 1, title = NULL, title_scope = NULL, labels = NULL, carry_over = NULL,
     opening_note = NULL
 WHERE id = $1
 """
@@ -574,6 +577,7 @@ DELETE FROM waiting WHERE session_id = $1 AND arrival = ANY($2::bigint[])
 """
 CLEAR_TURNS_SQL: Final[LiteralString] = """
 -- turns: remove personal data; cancel claimed turns, and make other attempts void
+WITH steps AS (DELETE FROM turn_steps WHERE turn_id = ANY($1::uuid[]))
 UPDATE turns SET
     source = CASE WHEN state IN ('ready', 'claimed') THEN source - 'sender' - 'message_id' END,
     error = NULL,

@@ -31,7 +31,7 @@ from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.effects import ErasedRow
 from chatlane.domain.sessions.session_flags import share_session
 from chatlane.errors import PermanentError, StoreUnavailableError
-from chatlane.privacy import erase_sql, erasure_list_sql
+from chatlane.privacy import catalogue_sql, erase_sql, erasure_list_sql
 from chatlane.privacy.erasure_list_sql import Receipt
 from chatlane.privacy.erasure_rules import (
     ErasureScope,
@@ -454,8 +454,9 @@ class Erasing:
         async with self._transaction() as connection:
             count = await erase_sql.delete_lanes(connection, sorted(lanes))
             names = await erase_sql.delete_lane_aliases(connection, {key for key, _ in lanes})
-            await self._note(connection, run, Receipt("lanes", count))
-            await self._note(connection, run, Receipt("lane_aliases", names))
+            kept = await catalogue_sql.delete(connection, run.ids.owners, run.until)
+            for store, gone in {"lanes": count, "lane_aliases": names, **kept}.items():
+                await self._note(connection, run, Receipt(store, gone))
 
     async def _delete_letters(self, run: _Run) -> None:
         async for found in self._finder.find_letters(run.scope):
@@ -467,7 +468,7 @@ class Erasing:
         async with self._transaction() as connection:
             receipt = await erasure_list_sql.receipts(connection, run.id)
         if "dead_letters" in receipt:
-            # Include letters that an interrupted run deleted, to find their announcements.
+            # Also letters of an interrupted run, to find their announcements.
             run.scope.letters |= {UUID(str(letter)) for letter in receipt["dead_letters"].ids}
 
     async def _forget_replies(self, run: _Run) -> None:
@@ -534,10 +535,10 @@ class Erasing:
         scope = run.scope
         ids = scope.ids
         async with self._transaction() as connection:
-            known = await erase_sql.count_ids(
-                connection, (ids.platform, ids.account), ids.identity.name, scope.until
-            )
+            here = (ids.platform, ids.account)
+            known = await erase_sql.count_ids(connection, here, ids.identity.name, scope.until)
             answers = await erase_sql.with_answers(connection, scope.turns, scope.messages)
+            kept = await catalogue_sql.count(connection, ids.owners, scope.until)
             through = await erase_sql.last_outbox_row(connection)
         found = {
             "sessions": len(await self._finder.find_sessions(scope)),
@@ -554,7 +555,7 @@ class Erasing:
             "audit": sum([len(batch) async for batch in self._finder.find_audit_lines(scope)]),
             "outbox": await self._finder.count_in_outbox(scope, through),
             "aliases": known,
-        }
+        } | kept
         for stream in STREAMS_OF_PEOPLE:
             found[stream] = sum(
                 [len(batch) async for batch in self._finder.find_messages(scope, stream)]

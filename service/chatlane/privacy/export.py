@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from chatlane.privacy import export_sql
+from chatlane.privacy import catalogue_sql, export_sql
 from chatlane.privacy.erasure_rules import ErasureScope, is_said
 from chatlane.privacy.export_records import (
     DeadLetterRecord,
@@ -76,8 +76,14 @@ class Export:
         async with self._transaction() as connection:
             account = (ids.platform, ids.account)
             known = await export_sql.aliases(connection, account, ids.identity.name)
+            folders = await catalogue_sql.folders(connection, ids.owners)
+            drafts = await catalogue_sql.drafts(connection, ids.owners)
         for alias in known:
             yield alias
+        for folder in folders:
+            yield folder
+        for draft in drafts:
+            yield draft
         for session_key, session_id in await self._finder.find_lanes(scope):
             yield LaneRecord(session_key=session_key, session_id=session_id)
 

@@ -48,6 +48,26 @@ class LaneRecord(_Line):
     session_id: UUID
 
 
+class FolderRecord(_Line):
+    """A folder that the person made; sessions name it in `folder_id`."""
+
+    record: Literal["folder"] = "folder"
+    id: UUID
+    name: str
+    colour: str
+    profile: str | None = None
+    created_at: datetime
+
+
+class DraftRecord(_Line):
+    """A text that the person has typed in a session and not sent."""
+
+    record: Literal["draft"] = "draft"
+    session_id: UUID
+    at: datetime
+    text: str
+
+
 class SessionRecord(_Line):
     """A session that belongs to the person alone; its rows follow."""
 
@@ -59,6 +79,8 @@ class SessionRecord(_Line):
     started_at: datetime
     ended_at: datetime | None = None
     title: str | None = None
+    labels: list[str] | None = None
+    folder_id: UUID | None = None
     note: str | None = Field(default=None, description="What it leaves to the next one.")
     opening_note: str | None = Field(
         default=None, description="The note of the session before, until a turn has read it."
@@ -140,6 +162,8 @@ ExportRecord: TypeAlias = (
     PersonRecord
     | AliasRecord
     | LaneRecord
+    | FolderRecord
+    | DraftRecord
     | SessionRecord
     | RowRecord
     | WaitingRecord

@@ -79,8 +79,8 @@ async def answered_in(
 
 SESSION_SQL: Final[LiteralString] = """
 -- sessions: a session without its rows
-SELECT id AS session_id, session_key, agent, platform, started_at, ended_at, title,
-       carry_over AS note, opening_note
+SELECT id AS session_id, session_key, agent, platform, started_at, ended_at, title, labels,
+       project_id AS folder_id, carry_over AS note, opening_note
 FROM sessions WHERE id = $1
 """
 WAITING_SQL: Final[LiteralString] = """

@@ -68,10 +68,16 @@ DELETE FROM message_revisions WHERE id = ANY(ARRAY(
 """
 OLD_TURNS_SQL: Final[LiteralString] = """
 -- turns: delete the oldest ended turns; ids begin with a time
-DELETE FROM turns WHERE id = ANY(ARRAY(
-    SELECT id FROM turns
-    WHERE id > $1 AND id < $2 AND state NOT IN ('ready', 'claimed') ORDER BY id LIMIT $3))
-RETURNING id
+WITH gone AS (
+    DELETE FROM turns WHERE id = ANY(ARRAY(
+        SELECT id FROM turns
+        WHERE id > $1 AND id < $2 AND state NOT IN ('ready', 'claimed') ORDER BY id LIMIT $3))
+    RETURNING id
+), steps AS (
+    -- A router of the release before ends a turn and leaves its steps.
+    DELETE FROM turn_steps USING gone WHERE turn_steps.turn_id = gone.id
+)
+SELECT id FROM gone
 """
 OVER_HOLDS_SQL: Final[LiteralString] = """
 -- session_holds: delete expired holds

@@ -148,10 +148,10 @@ class LostMessages:
             case StreamLoss.REPLACED | StreamLoss.HOLES:
                 since = clock - (look.max_age or _UNSYNCED)
             case StreamLoss.TAIL_LOST | StreamLoss.TIME_AT_MARK:
-                since = min(before.mark.last_at, now.last_at) - _UNSYNCED
+                since = _unsynced_since(min(before.mark.last_at, now.last_at), look)
             case None if before.mark.host != now.host:
                 # A message that was stored after the mark and then lost leaves no other trace.
-                since = before.mark.last_at - _UNSYNCED
+                since = _unsynced_since(before.mark.last_at, look)
             case None:
                 pass
         if since is None:
@@ -285,6 +285,14 @@ class LostMessages:
                 )
             await unit_of_work.write(effects)
         self._metrics.reconciled.labels(Inconsistency.ROUTED_LOST).inc(len(lost))
+
+
+def _unsynced_since(written_at: datetime, look: Look) -> datetime:
+    """Return since when messages may be lost of a stream that was last written at this time."""
+    if written_at.year == 1:
+        # Nothing was ever written.
+        return look.told_at - (look.max_age or _UNSYNCED)
+    return written_at - _UNSYNCED
 
 
 def _explained(mark: StreamMark, erased: int) -> StreamMark:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from chatlane.requests import (
     bulk_session_operations,
     cancellation,
+    dead_letters,
     lane_changes,
     outbox,
+    person_state,
+    projects,
     questions,
     session_changes,
     session_creation,
+    takeovers,
     transcripts,
     turn_messages,
 )
@@ -23,7 +27,29 @@ from chatlane.store.api_requests import answer_once
 from chatlane_schemas.questions import QuestionReply, TurnAsk, TurnReply, TurnSay
 from chatlane_schemas.session_api import session_changes as changes
 from chatlane_schemas.session_api import session_life as life
+from chatlane_schemas.session_api.catalogue import (
+    SessionLabel,
+    SessionPin,
+    SessionProtect,
+    SessionTree,
+)
+from chatlane_schemas.session_api.dead_letters import LetterDrop, LetterRetry
 from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
+from chatlane_schemas.session_api.person_state import (
+    SessionDraft,
+    SessionDraftReply,
+    SessionRead,
+    SessionReadReply,
+)
+from chatlane_schemas.session_api.projects import (
+    ProjectArrange,
+    ProjectCreate,
+    ProjectListReply,
+    ProjectRemove,
+    ProjectReply,
+    ProjectUpdate,
+    SessionMove,
+)
 from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
 from chatlane_schemas.session_api.session_sweeps import (
     SessionCleanup,
@@ -81,6 +107,17 @@ CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
         changes.SessionUpdate: _of_session("session.update", session_changes.update),
         changes.SessionTitle: _of_session("session.title", session_changes.set_title),
         changes.SessionArchive: _of_session("session.archive", session_changes.archive),
+        SessionPin: _of_session("session.pin", session_changes.pin),
+        SessionLabel: _of_session("session.label", session_changes.label),
+        SessionProtect: _of_session("session.protect", session_changes.protect),
+        SessionTree: _of_session("session.tree", session_changes.note_worktree),
+        SessionMove: _of_session("session.move", projects.move),
+        SessionDraft: Change("session.draft", SessionDraftReply, person_state.change),
+        SessionRead: Change("session.read", SessionReadReply, person_state.change),
+        ProjectCreate: Change("project.create", ProjectReply, projects.create),
+        ProjectUpdate: Change("project.update", ProjectReply, projects.update),
+        ProjectArrange: Change("project.arrange", ProjectListReply, projects.arrange),
+        ProjectRemove: Change("project.remove", ProjectReply, projects.remove),
         changes.SessionEnd: _of_session("session.end", session_changes.end),
         changes.SessionReopen: _of_session("session.reopen", session_changes.reopen),
         changes.SessionReset: _of_session("session.reset", lane_changes.reset),
@@ -93,12 +130,17 @@ CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
         life.SessionRelease: _of_session("session.release", session_changes.release),
         life.SessionOverride: _of_session("session.override", session_changes.override),
         life.SessionNote: _of_session("session.note", session_changes.note),
+        life.SessionTakeover: Change("session.takeover", SessionReply, takeovers.take_over),
+        life.SessionSpeak: Change("session.speak", SessionReply, takeovers.speak),
+        life.SessionHandback: Change("session.handback", SessionReply, takeovers.hand_back),
         SessionPrune: Change("session.prune", SessionSweepReply, bulk_session_operations.prune),
         SessionCleanup: Change(
             "session.cleanup", SessionSweepReply, bulk_session_operations.clean_up
         ),
         changes.SessionStop: Change("session.stop", StopReply, cancellation.stop),
         TurnCancel: Change("turn.cancel", StopReply, cancellation.stop),
+        LetterRetry: Change("letter.retry", ApiReply, dead_letters.retry),
+        LetterDrop: Change("letter.drop", ApiReply, dead_letters.drop),
         OutboxSend: Change("outbox.send", OutboxReply, outbox.send),
         TurnSay: Change("turn.say", OutboxReply, turn_messages.say),
         TurnAsk: Change("turn.ask", QuestionReply, turn_messages.ask),
@@ -144,11 +186,13 @@ class ChangeService:
             TransientError: Nothing changed, or the outcome is unknown; the caller repeats it.
         """
         change = CHANGES[type(request)]
-        if isinstance(request, TranscriptChange) and not transcripts.publishes(request):
+        if _publishes_nothing(request):
             async with self._store.transaction() as connection:
 
                 async def write(_at: datetime) -> ApiReply:
-                    return await transcripts.write(connection, request)
+                    if isinstance(request, TranscriptChange):
+                        return await transcripts.write(connection, request)
+                    return await person_state.write(connection, request)
 
                 reply = await answer_once(
                     connection, principal, request, digest, change.reply, write
@@ -168,3 +212,12 @@ class ChangeService:
             changed = () if reply.session_id is None else (request.session_id, reply.session_id)
             self._writer.notify_written(set(changed))
         return reply
+
+
+def _publishes_nothing(
+    request: Envelope,
+) -> TypeGuard[TranscriptChange | SessionDraft | SessionRead]:
+    """Return whether a change needs no place between the batches of the router."""
+    if isinstance(request, TranscriptChange):
+        return not transcripts.publishes(request)
+    return isinstance(request, SessionDraft | SessionRead)

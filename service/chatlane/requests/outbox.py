@@ -24,7 +24,7 @@ from chatlane.domain.turns.lifecycle import add_message
 from chatlane.domain.turns.retries import address_of
 from chatlane.store.addressing import lanes
 from chatlane.store.conversations import sessions
-from chatlane.store.conversations.session_reads import find_view
+from chatlane.store.conversations.session_views import find_view
 from chatlane.store.history import messages
 from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.envelope import new_envelope_id

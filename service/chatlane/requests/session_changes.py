@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError, to_json
 
 from chatlane.decisions.operations.switch_and_fork import policy_of
 from chatlane.domain.effects import Effects
-from chatlane.domain.sessions.refusals import conflict, invalid, stale
+from chatlane.domain.sessions.refusals import conflict, invalid, is_read_only, stale
 from chatlane.domain.sessions.session_flags import (
     end_session,
     leave_note,
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from chatlane.requests.context import Case, Outcome
+    from chatlane_schemas.session_api.catalogue import (
+        SessionLabel,
+        SessionPin,
+        SessionProtect,
+        SessionTree,
+    )
     from chatlane_schemas.session_api.session_changes import (
         SessionArchive,
         SessionEnd,
@@ -75,8 +81,10 @@ async def update(request: SessionUpdate, case: Case) -> Outcome:
 
 async def set_title(request: SessionTitle, case: Case) -> Outcome:
     """Set the title of a session, which must be unique among the sessions of its owner."""
-    connection = case.connection
-    if not await titles.set_title(connection, case.session, request.title):
+    connection, by_model = case.connection, bool(request.by_model)
+    if by_model and await titles.is_of_person(connection, case.session.id):
+        return conflict("a person gave the session its title")
+    if not await titles.set_title(connection, case.session, request.title, by_model=by_model):
         return conflict("another session of the owner has this title, or one that looks like it")
     return case.session.id
 
@@ -86,6 +94,34 @@ async def archive(request: SessionArchive, case: Case) -> UUID:
     await session_changes.archive(
         case.connection, case.session.id, case.call.at, archived=request.archived
     )
+    return case.session.id
+
+
+async def pin(request: SessionPin, case: Case) -> UUID:
+    """Pin a session, or unpin it."""
+    await session_changes.pin(case.connection, case.session.id, case.call.at, pinned=request.pinned)
+    return case.session.id
+
+
+async def label(request: SessionLabel, case: Case) -> UUID:
+    """Replace the labels of a session."""
+    await session_changes.label(case.connection, case.session.id, request.labels)
+    return case.session.id
+
+
+async def protect(request: SessionProtect, case: Case) -> Outcome:
+    """Make an ended session read only, or take that back."""
+    if case.session.ended_at is None:
+        return conflict("the session has not ended")
+    await session_changes.protect(case.connection, case.session.id, read_only=request.read_only)
+    return case.session.id
+
+
+async def note_worktree(request: SessionTree, case: Case) -> UUID:
+    """Note the working copy that was made for a session, or forget it."""
+    tree = request.worktree
+    noted = None if tree is None else tree.model_dump_json(exclude_none=True)
+    await session_changes.note_worktree(case.connection, case.session.id, noted)
     return case.session.id
 
 
@@ -103,6 +139,8 @@ async def reopen(_request: SessionReopen, case: Case) -> Outcome:
     session, connection = case.session, case.connection
     if session.ended_at is None and session.suspended_at is None:
         return session.id
+    if session.read_only:
+        return is_read_only()
     tips = await lineage.find_tips(connection, [session.id])
     if session.end_reason == EndReason.MERGED or tips[session.id] != session.id:
         return conflict("the session continues in another one")

@@ -10,7 +10,7 @@ from chatlane.domain.sessions.refusals import no_session, stale
 from chatlane.requests.context import Case, Outcome, Shown
 from chatlane.store.addressing import identities, lanes
 from chatlane.store.conversations import lineage, sessions
-from chatlane.store.conversations.session_reads import find_view
+from chatlane.store.conversations.session_views import find_view
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_api.session_changes import (
     SessionChange,

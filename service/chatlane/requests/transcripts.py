@@ -10,7 +10,7 @@ from chatlane.domain.addressing.keys import MalformedKeyError
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects, MessageRow, without_nulls
 from chatlane.domain.ids import row_id_of
-from chatlane.domain.sessions.refusals import conflict, invalid, no_session, stale
+from chatlane.domain.sessions.refusals import conflict, invalid, is_read_only, no_session, stale
 from chatlane.domain.sessions.session_flags import end_session, session_behind
 from chatlane.domain.sessions.transcripts import Version, placements
 from chatlane.domain.turns.lifecycle import open_turn, reasoning_details, void_turn
@@ -64,6 +64,8 @@ async def change(request: TranscriptChange, call: Call) -> TranscriptChanged:
         return _reply(no_session())
     if session.ended_at is not None:
         return _reply(conflict("the session has ended"))
+    if session.read_only:
+        return _reply(is_read_only())
     match request:
         case TranscriptRetry():
             return _reply(await _retry(request, session, call))
@@ -81,6 +83,8 @@ async def write(connection: Connection, request: TranscriptChange) -> Transcript
         return _reply(no_session())
     if session.has_ended:
         return _reply(conflict("the session has ended"))
+    if session.read_only:
+        return _reply(is_read_only())
     before = session.version
     answer = await _apply(connection, session, request)
     if session.version != before:
@@ -119,6 +123,13 @@ async def _append(
     if isinstance(known, ApiError):
         return known
     placed = placements(request.rows, known, session.next_seq)
+    now = datetime.now(UTC)
+    said = (
+        row.said_at or now
+        for row, place in zip(request.rows, placed, strict=True)
+        if row.role != Role.TOOL and not place.is_repeat
+    )
+    session.last_message_at = max(said, default=None)
     session.next_seq += await _insert(connection, session, request.rows, placed)
     return _changed(session, placed=placed)
 

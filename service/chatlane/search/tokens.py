@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 # Searchable characters of one row. The limit is far above what users write, and low enough that
 # no text exceeds the maximum size of a `tsvector`.
 MAX_CHARACTERS: Final = 32_768
-_MAX_POSITIONS: Final = 16_000
+# As text, since every word of every row needs its own.
+_POSITIONS: Final = tuple(map(str, range(1, 16_001)))
 _MAX_POSITIONS_OF_WORD: Final = 200
 _MAX_WORD: Final = 64
 _MAX_QUERY_WORDS: Final = 64
@@ -39,7 +41,8 @@ _PICTURES: Final = "\u2600-\u27bf\U0001f000-\U0001faff"
 _TOKEN: Final = re.compile(
     rf"(?P<paired>[{_PAIRED}]+)|(?P<word>[^\W_{_PAIRED}{_PICTURES}]+)|(?P<picture>[{_PICTURES}])"
 )
-_ASCII_WORD: Final = re.compile(r"[a-z0-9]+")
+# Blanks in place of everything between the words of an ASCII text.
+_ASCII_WORDS: Final = {code: chr(code) if chr(code).isalnum() else " " for code in range(128)}
 _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
 # A part of a query: a quoted phrase or the text between spaces, optionally negated with `-`.
 _PIECE: Final = re.compile(r'(?P<no>-)?(?:"(?P<phrase>[^"]*)"?|(?P<plain>[^\s"]+))')
@@ -85,7 +88,7 @@ def _words(text: str) -> Iterator[_Word]:
 def _texts_of_words(text: str) -> Iterable[str]:
     """Return the texts of `_words`; every row that is written passes through here."""
     if text.isascii():
-        return [word[:_MAX_WORD] for word in _ASCII_WORD.findall(text.lower())]
+        return [word[:_MAX_WORD] for word in text.lower().translate(_ASCII_WORDS).split()]
     return (word.text for word in _words(unicodedata.normalize("NFC", text)))
 
 
@@ -96,16 +99,15 @@ def document(text: str, marks: Iterable[str] = ()) -> str | None:
         text: Text of the row.
         marks: Additional terms to index it with; see `owner_mark`, `session_mark`, `agent_mark`.
     """
-    places: dict[str, list[str]] = {}
-    for position, word in enumerate(_texts_of_words(text[:MAX_CHARACTERS]), 1):
-        if position > _MAX_POSITIONS:
-            break
-        found = places.setdefault(word, [])
-        if len(found) < _MAX_POSITIONS_OF_WORD:
-            found.append(str(position))
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for word, position in zip(_texts_of_words(text[:MAX_CHARACTERS]), _POSITIONS, strict=False):
+        places[word].append(position)
     if not places:
         return None
-    words = [f"{_quoted(word)}:{','.join(found)}" for word, found in places.items()]
+    words = [
+        f"{_quoted(word)}:{','.join(found[:_MAX_POSITIONS_OF_WORD])}"
+        for word, found in places.items()
+    ]
     return " ".join([*words, *map(_quoted, marks)])
 
 

@@ -88,7 +88,11 @@ async def finish(
     """Store the reply to a request that this transaction began; audits requests of operators."""
     await connection.execute(FINISH_SQL, principal, request.id, encode(reply))
     if isinstance(principal, Operator):
-        detail = {"request": request.id, "turn": getattr(request, "turn_id", None)}
+        detail = {
+            "request": request.id,
+            "turn": getattr(request, "turn_id", None),
+            "letter": getattr(request, "letter_id", None),
+        }
         await audit.write(
             connection,
             principal.method,

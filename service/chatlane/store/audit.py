@@ -50,10 +50,11 @@ async def write(
 READ_SQL: Final[LiteralString] = """
 -- audit: insert a line about a read, unless the same read was recorded recently
 INSERT INTO audit (action, session_id, detail, actor, outcome)
-SELECT $1::text, $2::uuid, '{}', $3::text, $4::text
+SELECT $1::text, $2::uuid, $6::jsonb, $3::text, $4::text
 WHERE NOT EXISTS (
     SELECT FROM audit WHERE at > (SELECT clock_timestamp() - $5::interval)
-      AND action = $1 AND session_id IS NOT DISTINCT FROM $2 AND actor = $3 AND outcome = $4)
+      AND action = $1 AND session_id IS NOT DISTINCT FROM $2 AND actor = $3 AND outcome = $4
+      AND detail = $6)
 """
 
 
@@ -63,12 +64,19 @@ class ReadNotes:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def note(self, operator: Operator, session_id: UUID | None, outcome: str) -> None:
-        """Audit that an operator read a session, or something else if it is None, with the outcome."""
+    async def note(
+        self,
+        operator: Operator,
+        session_id: UUID | None,
+        outcome: str,
+        letter_id: UUID | None = None,
+    ) -> None:
+        """Audit that an operator read a session, a dead letter or something else, with the outcome."""
         actor = f"nats:{operator}"
+        detail = to_json({} if letter_id is None else {"letter": letter_id}).decode()
         async with self._store.transaction() as connection:
             await connection.execute(
-                READ_SQL, operator.method, session_id, actor, outcome, _SAME_LOOK
+                READ_SQL, operator.method, session_id, actor, outcome, _SAME_LOOK, detail
             )
 
 

@@ -217,8 +217,13 @@ WITH RECURSIVE owner (router) AS (
         SELECT outbox.id FROM outbox
         WHERE outbox.id = ANY($4::bigint[]) AND router = $1 AND outbox.stream = wanted.stream
         ORDER BY id LIMIT $2) AS candidate
+), locked AS (
+    -- Streams give the candidates in another order than that of their ids, in which the router that
+    -- counts as dead may still delete what it has published.
+    SELECT id FROM outbox WHERE id = ANY(ARRAY(SELECT orphan.id FROM orphan))
+    ORDER BY id FOR NO KEY UPDATE
 ), adopted AS (
-    UPDATE outbox SET router = $1 FROM orphan WHERE outbox.id = orphan.id
+    UPDATE outbox SET router = $1 FROM locked WHERE outbox.id = locked.id
     RETURNING outbox.id, session_id, stream, subject, message_id, payload, created_at
 )
 SELECT * FROM adopted ORDER BY id

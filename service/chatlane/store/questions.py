@@ -18,7 +18,7 @@ from chatlane_schemas.questions import OpenQuestionView
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from chatlane.domain.turns.questions import Answer
+    from chatlane.domain.turns.questions import QuestionChange
     from chatlane.postgres.pool import Connection
 
 NOTE_SPOKEN_SQL: Final[LiteralString] = """
@@ -73,7 +73,7 @@ def _fields(stored: Iterable[Mapping[str, object]]) -> tuple[FormField, ...]:
 
 
 CHANGE_SQL: Final[LiteralString] = """
--- turns: what changes in open questions; the first answer counts
+-- turns: changes to open questions; the first answer counts
 UPDATE turns SET question = question || new.patch
 FROM unnest($1::uuid[], $2::uuid[], $3::jsonb[]) AS new (turn_id, question_id, patch)
 WHERE turns.id = new.turn_id AND question ->> 'id' = new.question_id::text
@@ -81,11 +81,11 @@ WHERE turns.id = new.turn_id AND question ->> 'id' = new.question_id::text
 """
 
 
-async def change(connection: Connection, answers: Iterable[Answer]) -> None:
-    """Write what changes in questions of locked sessions, at most one change for each turn."""
-    changes = list(answers)
-    if changes:
-        await connection.execute(CHANGE_SQL, *columns(changes, 3))
+async def change(connection: Connection, changes: Iterable[QuestionChange]) -> None:
+    """Write changes to questions of locked sessions, at most one for each turn."""
+    rows = list(changes)
+    if rows:
+        await connection.execute(CHANGE_SQL, *columns(rows, 3))
 
 
 EXPIRE_SQL: Final[LiteralString] = """

@@ -11,6 +11,7 @@ from chatlane.domain.states import AskedQuestion, Turn
 from chatlane.domain.turns.turn_events import TurnPointer
 from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import known_value, read_source
+from chatlane.store import turn_steps
 from chatlane_schemas.turns import CancelReason
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ LOCK_TURNS_SQL: Final[LiteralString] = """
 SELECT id, session_id, agent, state, source, attempt, dispatch,
        greatest(due_at - clock_timestamp(), interval '0') AS due_in,
        claim_id, worker, token, result_id, outcome, error, cancel, rest, interruptions,
-       interrupted_at, is_begun, unbegun, is_asked, waits_since, wait_told, draft, has_spoken,
+       interrupted_at, is_begun, unbegun, is_asked, waits_since, wait_told, draft, has_spoken, has_steps,
        -- Of an erased question only the ids are left.
        CASE WHEN question ->> 'state' IN ('open', 'erased')
                  AND (question ->> 'attempt')::int = attempt
@@ -79,7 +80,7 @@ async def lock(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Turn]:
 
 def _from_row(row: Record) -> Turn:
     values = dict(row.items())
-    source, cancel, asked = (values.pop(name) for name in ("source", "cancel", "asked"))
+    source, cancel, asked = values.pop("source"), values.pop("cancel"), values.pop("asked")
     return Turn(
         **values,
         asked=_asked(asked),
@@ -246,6 +247,7 @@ _UPDATED: Final = attrgetter(
             "is_trial",
             "draft",
             "has_spoken",
+            "has_steps",
             "asked",
         }
     )
@@ -312,10 +314,13 @@ async def note_drafts(connection: Connection, drafts: Sequence[DraftRow]) -> Non
 
 
 async def update(connection: Connection, turns: Iterable[Turn]) -> None:
-    """Write turns that this transaction has locked, each once."""
-    rows = [_to_row(turn) for turn in {turn.id: turn for turn in turns}.values()]
-    if rows:
+    """Write turns that this transaction has locked, each once; the steps of ended ones are deleted."""
+    changed = {turn.id: turn for turn in turns}
+    if changed:
+        rows = [_to_row(turn) for turn in changed.values()]
         await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 21))
+    if over := [turn.id for turn in changed.values() if turn.has_steps and not turn.is_live]:
+        await turn_steps.delete(connection, over)
 
 
 def _to_row(turn: Turn) -> tuple[object, ...]:

@@ -29,7 +29,7 @@ from chatlane.failpoints import RouterPoint, hit
 from chatlane.observability.logs import get_logger
 from chatlane.postgres import blockers
 from chatlane.store import deliveries, pending_messages, turns
-from chatlane.store.conversations import sessions
+from chatlane.store.conversations import sessions, timed_resets
 from chatlane.store.history import edits, messages
 from chatlane_schemas.turns import (
     ClaimReply,
@@ -104,6 +104,7 @@ class ClaimService:
         self._agents = agents
         self._publish = tell
         self._queue: list[_Claim | _Renewal] = []
+        self._claimed: dict[tuple[str, UUID, str, bool], asyncio.Future[ClaimReply]] = {}
         self._wakeup = asyncio.Event()
         self._held_up: dict[UUID, float] = {}
 
@@ -112,9 +113,18 @@ class ClaimService:
         known = self._agents.get(agent)
         if known is None:
             return _claim_reply(request, ClaimStatus.UNKNOWN)
-        pending = _Claim(known, request, asyncio.get_running_loop().create_future())
-        self._enqueue(pending)
-        return await pending.answer
+        # A worker repeats a claim whose answer takes long; the copy then waits for the same answer,
+        # or the copies would make the answers of all claims take longer.
+        copy_of = (agent, request.turn_id, request.id, request.tells_begin)
+        answer = self._claimed.get(copy_of)
+        if answer is None:
+            answer = self._claimed[copy_of] = asyncio.get_running_loop().create_future()
+            self._enqueue(_Claim(known, request, answer))
+        try:
+            # The end of one request must not end its copies.
+            return await asyncio.shield(answer)
+        finally:
+            self._claimed.pop(copy_of, None)
 
     async def renew(self, agent: str, request: RenewRequest) -> RenewReply:
         """Answer one renewal of a worker of `agent`."""
@@ -282,6 +292,7 @@ class _Serving:
     async def _claim(self, connection: PoolConnectionProxy) -> None:
         pending_heads = await self._lines(connection)
         emptied = await self._emptied(connection)
+        pauses = await self._staff_pauses(connection)
         fresh: list[_Claim] = []
         for pending in self._claims:
             turn = self._turns.get(pending.request.turn_id)
@@ -292,8 +303,9 @@ class _Serving:
                 self._effects.changed_turns.append(turn)
             if status is ClaimStatus.CLAIMED and pending.request.turn_id in emptied:
                 status = ClaimStatus.VOID
-            if turn is not None and status is ClaimStatus.CLAIMED and turn.is_unclaimed:
-                status = ClaimStatus.TAKEN if self._is_early(turn, pending_heads) else status
+            if turn is not None and status is ClaimStatus.CLAIMED:
+                is_early = self._is_early(turn, pending_heads, pauses)
+                status = ClaimStatus.TAKEN if is_early else status
             if turn is None or status is not ClaimStatus.CLAIMED:
                 self._answers.append((pending, status))
                 continue
@@ -325,6 +337,18 @@ class _Serving:
                 void_turn(turn, session, has_waiting=False, effects=self._effects)
         return pending_heads
 
+    async def _staff_pauses(self, connection: PoolConnectionProxy) -> dict[UUID, timedelta]:
+        """Return how long sessions still wait while people of the team talk to their chats."""
+        staffed = {
+            session.id: session.staff_until
+            for session in self._sessions.values()
+            if session.staff_until is not None
+        }
+        if not staffed:
+            return {}
+        now = await timed_resets.now(connection)
+        return {session_id: until - now for session_id, until in staffed.items() if until > now}
+
     async def _emptied(self, connection: PoolConnectionProxy) -> set[UUID]:
         """Return the started turns whose messages have all been deleted since.
 
@@ -334,9 +358,18 @@ class _Serving:
         begun = {turn.id for turn in found if turn is not None and turn.is_live and turn.attempt}
         return await edits.emptied(connection, begun) if begun else set()
 
-    def _is_early(self, turn: Turn, pending_heads: dict[UUID, list[WaitingHead]]) -> bool:
-        """Return whether the turn still has to debounce; it is announced again afterwards."""
-        span = rest_of_line(pending_heads.get(turn.session_id, ()), turn)
+    def _is_early(
+        self,
+        turn: Turn,
+        pending_heads: dict[UUID, list[WaitingHead]],
+        pauses: dict[UUID, timedelta],
+    ) -> bool:
+        """Return whether the turn still has to wait; it is announced again afterwards."""
+        if turn.state != "ready":
+            return False
+        span = pauses.get(turn.session_id, timedelta(0))
+        if turn.is_unclaimed:
+            span = max(span, rest_of_line(pending_heads.get(turn.session_id, ()), turn))
         if span == timedelta(0):
             return False
         defer(turn, span)

@@ -1,9 +1,11 @@
 """Tables, times and text for a terminal; control characters in untrusted text are escaped."""
 
+import asyncio
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TextIO
 from uuid import UUID
 
 import typer
@@ -19,6 +21,9 @@ from chatlane_schemas.envelope import Record
 _PIPE_WIDTH: Final = 4096
 # Ids differ in their last characters; the first ones are the creation time.
 SHORT_ID_LENGTH: Final = 8
+_CHUNK_BYTES: Final = 65_536
+# Above the limit of a message: the service refuses a line that is too long.
+_LONGEST_LINE_BYTES: Final = 1024 * 1024
 _UNITS: Final = (
     (timedelta(days=1), "d"),
     (timedelta(hours=1), "h"),
@@ -98,3 +103,32 @@ def print_json(records: Iterable[Record]) -> None:
     """Print one JSON object per line."""
     for record in records:
         typer.echo(json_line(record.model_dump_json(exclude_none=True)))
+
+
+async def typed_lines(stream: TextIO) -> AsyncIterator[str]:
+    """Yield lines as they arrive, without a thread, because a thread would delay the exit."""
+    reader = asyncio.StreamReader(limit=_LONGEST_LINE_BYTES)
+    loop = asyncio.get_running_loop()
+    descriptor = stream.fileno()
+
+    def read() -> None:
+        # The descriptor is readable, so this does not block. The terminal stays in blocking mode
+        # because other programs share it.
+        if chunk := os.read(descriptor, _CHUNK_BYTES):
+            reader.feed_data(chunk)
+        else:
+            loop.remove_reader(descriptor)
+            reader.feed_eof()
+
+    try:
+        loop.add_reader(descriptor, read)
+    except PermissionError:
+        # A file is always ready.
+        for line in stream:
+            yield line
+        return
+    try:
+        while raw := await reader.readline():
+            yield raw.decode(errors="replace")
+    finally:
+        loop.remove_reader(descriptor)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatlane.domain.addressing.keys import parse_session_key
-from chatlane.domain.sessions.refusals import conflict, invalid
+from chatlane.domain.sessions.refusals import conflict, invalid, is_read_only
 from chatlane.domain.sessions.session_flags import branch_of, end_session, reopen_session
 from chatlane.store.addressing import lanes
 from chatlane.store.conversations import lineage, session_changes
@@ -123,6 +123,8 @@ def policy_of(catalog: Catalog, session_key: str) -> ResetPolicy:
 
 
 def _unfit(lane: Lane, target: Session) -> ApiError | None:
+    if target.read_only:
+        return is_read_only()
     here, there = map(parse_session_key, (lane.session_key, target.session_key))
     if here.profile != there.profile:
         return conflict("the session is another profile's")

@@ -29,8 +29,8 @@ DIGEST_VERSION: Final = "1"
 _COMPARED: Final = frozenset(
     {Kind.MESSAGE, Kind.EDIT, Kind.ACTION, Kind.REACTION, Kind.ATTACHMENTS, Kind.SYSTEM}
 )
-# What an event says besides its text.
-_SAID: Final = {*EDITED_FIELDS, "press", "vote", "removed"}
+# Fields with content besides the text.
+_CONTENT_FIELDS: Final = {*EDITED_FIELDS, "press", "vote", "removed"}
 
 
 def digests(event: InboundEvent, address: Address, person: str | None = None) -> tuple[bytes, ...]:
@@ -140,8 +140,8 @@ def fingerprint(digest: bytes, event: InboundEvent, sender: str | None) -> int |
     chat = "" if has_id or event.chat is None else event.chat.id or ""
     content = f"{len(chat)}:{chat}{len(sender or '')}:{sender or ''}{event.text or ''}"
     hashed = sha256(digest + content.encode())
-    if not event.model_fields_set.isdisjoint(_SAID):
-        parts = encode_part(event, _SAID)
+    if not event.model_fields_set.isdisjoint(_CONTENT_FIELDS):
+        parts = encode_part(event, _CONTENT_FIELDS)
         if parts != "{}":
             hashed.update(b"\0" + parts.encode())
     return int.from_bytes(hashed.digest()[:4], "big", signed=True)

@@ -31,9 +31,10 @@ from chatlane.domain.notices import NoticeId
 from chatlane.domain.sessions.session_flags import end_session
 from chatlane.domain.sessions.titles import best_match
 from chatlane.domain.states import Session
+from chatlane_schemas.content.visible_text import shown_title
 from chatlane_schemas.events import EndReason, ResetReason
 from chatlane_schemas.results import Part
-from chatlane_schemas.session_api.session_changes import MAX_TITLE_CHARACTERS, shown_title
+from chatlane_schemas.session_api.session_changes import MAX_TITLE_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,7 +8,7 @@ from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.commands.session_summaries import FIRST_WORDS_CHARACTERS
 from chatlane.domain.notices import NoticeId
 from chatlane.domain.prompts.sanitize import beginning, named
-from chatlane_schemas.session_api.session_changes import shown_title
+from chatlane_schemas.content.visible_text import shown_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

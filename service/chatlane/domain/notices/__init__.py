@@ -13,7 +13,7 @@ from importlib.resources import files
 from string import Formatter
 from typing import TYPE_CHECKING, Final
 
-from chatlane_schemas.session_api.session_changes import shown_title
+from chatlane_schemas.content.visible_text import shown_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -30,6 +30,11 @@ def no_session() -> ApiError:
     return not_found("there is no session with this id")
 
 
+def is_read_only() -> ApiError:
+    """Return the error of a request that would write to a session that nothing is written to."""
+    return conflict("the session is read only; a copy of it is not")
+
+
 def no_lane() -> ApiError:
     """Return the error of a request for a lane that is unknown or hidden from the caller."""
     return not_found("there is no lane with this key")

@@ -11,7 +11,7 @@ from chatlane.domain.ids import derived_id
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.turns.forms import Given, Wrong, options_of, question_of
 from chatlane.domain.turns.lifecycle import add_message, answered
-from chatlane.domain.turns.questions import Answer, buttons_of
+from chatlane.domain.turns.questions import QuestionChange, buttons_of
 from chatlane.domain.turns.turn_events import note_question_over
 from chatlane_schemas.content.questions import QuestionEnd, QuestionState
 from chatlane_schemas.results import Part
@@ -108,9 +108,9 @@ def _ask_field(
 
 
 def _change(question: OpenQuestion, patch: Mapping[str, object], effects: Effects) -> None:
-    changed = Answer(question.turn.id, question.id, to_json(patch).decode())
-    # A later change of the batch has all that an earlier one had.
-    effects.answers[question.turn.id] = changed
+    changed = QuestionChange(question.turn.id, question.id, to_json(patch).decode())
+    # It replaces an earlier change of the batch: it ends the question, or has all values so far.
+    effects.question_changes[question.turn.id] = changed
 
 
 def _tell_over(

@@ -150,6 +150,11 @@ class WaitingHead:
     awaits_files: bool = False
     is_of_person: bool = True
 
+    @property
+    def lacks_files(self) -> bool:
+        """Return whether its files are still to come."""
+        return self.awaits_files and self.ready_in > timedelta(0)
+
     def is_one_with(self, other: WaitingHead) -> bool:
         """Return whether the platform shows both as one message."""
         return self.album is not None and self.album == other.album
@@ -167,7 +172,7 @@ def claimable(
             break
         if taken and (head.is_alone or heads[0].is_alone) and not head.is_one_with(heads[0]):
             break
-        if head.awaits_files and head.ready_in > timedelta(0):
+        if _wait_for_files(heads, head) > NONE:
             break
         taken += 1
     return heads[:taken]
@@ -214,17 +219,25 @@ def extend(turn: Turn, at: datetime, span: timedelta, cap: timedelta) -> None:
 def rest_of_line(heads: Sequence[WaitingHead], turn: Turn) -> timedelta:
     """Return how long a turn with these waiting messages still has to wait when it is claimed.
 
-    A message that waits for its files delays the turn only if it is the first. The turn waits for
-    a burst once: after that it takes the messages that are there.
+    A message that waits for its files delays the turn only if it is the first, or of the album of the
+    first. The turn waits for a burst once: after that it takes the messages that are there.
     """
     if not heads:
         return NONE
-    if heads[0].awaits_files and heads[0].ready_in > NONE:
-        return heads[0].ready_in
+    if span := _wait_for_files(heads, heads[0]):
+        return span
     if turn.rest == "rested":
         return NONE
     soft = max((head.ready_in for head in heads if not head.awaits_files), default=NONE)
     return min(soft, LONGEST_BURST)
+
+
+def _wait_for_files(heads: Sequence[WaitingHead], head: WaitingHead) -> timedelta:
+    """Return how long a message waits for its files and for those of its album."""
+    if head.album is None:
+        return head.ready_in if head.lacks_files else NONE
+    lacking = (it.ready_in for it in heads if it.lacks_files and it.is_one_with(head))
+    return max(lacking, default=NONE)
 
 
 class SteeringHead(NamedTuple):

@@ -53,6 +53,7 @@ from chatlane_schemas.topology.subjects import turn as turn_subject
 from chatlane_schemas.turns import CancelReason, TurnControl
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
@@ -324,7 +325,8 @@ def _end(
 def _note_steps(arrived: ArrivedResult, session: Session, turn: Turn, effects: Effects) -> None:
     """Add tool calls and other steps of a failed attempt to the transcript: they did take place."""
     if arrived.result.transcript:
-        effects.messages.extend(_transcript(arrived, session, turn))
+        answer = _answer_parts(arrived)
+        effects.messages.extend(_transcript(arrived, session, turn, answer))
 
 
 def _is_handed_back(result: ResultMessage, agent: Agent) -> bool:
@@ -463,8 +465,8 @@ def _finish(
 ) -> None:
     """End a turn with the result of its worker; a cancelled turn ends so whatever the outcome."""
     result = arrived.result
-    parts = _parts(result)
-    has_answer = turn.has_spoken or (parts and result.outcome is Outcome.OK)
+    answer = _answer_parts(arrived)
+    has_answer = turn.has_spoken or (answer and result.outcome is Outcome.OK)
     outcome = Outcome.OK if has_answer else Outcome.NO_REPLY
     turn.state = "done"
     turn.result_id = result.id
@@ -475,18 +477,17 @@ def _finish(
     leave_note(session, result.carry_over)
     if turn.cancel is None:
         count_answer(session)
-    rows = _transcript(arrived, session, turn)
+    rows = _transcript(arrived, session, turn, answer)
     effects.messages.extend(rows)
     if turn.cancel is not None and not (turn.has_spoken or any(_is_answer(row) for row in rows)):
         effects.unanswered.append(UnansweredTurn(turn.id, Unanswered(turn.cancel)))
     speaking = Speaking(session, turn.agent, turn.source, arrived.stored_at, turn.id)
     # After the end of its session the chat has moved on and expects no answer.
-    sent_parts = [] if turn.cancel is CancelReason.SESSION_ENDED else parts
-    answer_ids = [_answer_id(arrived, number) for number in range(len(sent_parts))]
-    for number, part in enumerate(sent_parts):
+    sent = {} if turn.cancel is CancelReason.SESSION_ENDED else answer
+    for number, (message_id, part) in enumerate(sent.items()):
         # A message that edits an earlier one cannot also take the place of a draft.
         draft = None if number or part.edits is not None else turn.draft
-        speaking.say(part, answer_ids[number], effects, number, draft)
+        speaking.say(part, message_id, effects, number, draft)
     note_ended(
         turn,
         session,
@@ -494,7 +495,7 @@ def _finish(
         TurnOutcome(outcome) if turn.cancel is None else TurnOutcome.CANCELLED,
         effects,
         result=result,
-        outbound_ids=answer_ids,
+        outbound_ids=list(sent),
     )
     effects.count((CountName.TURNS_FINISHED, turn.agent, outcome or ""))
     _free(
@@ -655,20 +656,27 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
     effects.count((CountName.STREAM_ANSWERS, session.agent))
 
 
-def _parts(result: ResultMessage) -> list[Part]:
-    """Return the parts of an answer that say something."""
-    return [
+def _answer_parts(arrived: ArrivedResult) -> dict[UUID, Part]:
+    """Return the parts of an answer that say something, by id: of the message and of the row."""
+    said = [
         part
-        for part in result.parts
+        for part in arrived.result.parts
         if part.attachments or part.buttons or not is_blank(part.text or "")
     ]
+    trigger = arrived.result.id.encode()
+    return {
+        derived_id(arrived.stored_at, trigger, "answer", number): part
+        for number, part in enumerate(said)
+    }
 
 
 def _is_answer(row: MessageRow) -> bool:
     return row.role == Role.ASSISTANT and not is_blank(row.content or "")
 
 
-def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[MessageRow]:
+def _transcript(
+    arrived: ArrivedResult, session: Session, turn: Turn, answer: Mapping[UUID, Part]
+) -> list[MessageRow]:
     """Return the rows that a result adds to the transcript.
 
     A row with a message to the chat has the id of that message, so that a reply to it finds the row.
@@ -689,31 +697,29 @@ def _transcript(arrived: ArrivedResult, session: Session, turn: Turn) -> list[Me
             turn_id=turn.id,
         )
 
-    parts = _parts(result)
     if not result.transcript:
         return [
-            row(Role.ASSISTANT, part.text, shown_details(part), _answer_id(arrived, number))
-            for number, part in enumerate(parts)
+            row(Role.ASSISTANT, part.text, shown_details(part), answer_id)
+            for answer_id, part in answer.items()
         ]
-    unplaced = dict(enumerate(part.text for part in parts))
+    unplaced = {answer_id: part.text for answer_id, part in answer.items()}
     rows = []
     for entry in result.transcript:
         # Model endpoints refuse blank messages. A tool may have a blank result.
         if entry.role is not Role.TOOL and not entry.tool_calls and is_blank(entry.content or ""):
             continue
         is_said = entry.role is Role.ASSISTANT and entry.content
-        same = (number for number, text in unplaced.items() if is_said and text == entry.content)
-        number = next(same, None)
-        if number is not None:
-            del unplaced[number]
+        same = (id_ for id_, text in unplaced.items() if is_said and text == entry.content)
+        answer_id = next(same, None)
+        if answer_id is not None:
+            del unplaced[answer_id]
         details: dict[str, object] = {
             "tool_calls": entry.tool_calls,
             "tool_call_id": entry.tool_call_id,
             "tool_name": entry.tool_name,
             "reasoning": reasoning_details(entry, turn.agent),
         }
-        row_id = None if number is None else _answer_id(arrived, number)
-        rows.append(row(entry.role, entry.content, details, row_id))
+        rows.append(row(entry.role, entry.content, details, answer_id))
     return rows
 
 
@@ -722,11 +728,6 @@ def reasoning_details(row: TranscriptRow, agent: str) -> dict[str, object] | Non
     if row.reasoning is None:
         return None
     return row.reasoning.model_dump(mode="json", exclude_none=True) | {"agent": agent}
-
-
-def _answer_id(arrived: ArrivedResult, number: int) -> UUID:
-    """Return the id of a part of an answer, as a message to the chat and as a row."""
-    return derived_id(arrived.stored_at, arrived.result.id.encode(), "answer", number)
 
 
 def shown_details(part: Part) -> dict[str, object]:

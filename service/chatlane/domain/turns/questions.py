@@ -33,7 +33,7 @@ class Pressed(NamedTuple):
     number: int
 
 
-class Answer(NamedTuple):
+class QuestionChange(NamedTuple):
     """A change to the question of a running turn.
 
     Attributes:

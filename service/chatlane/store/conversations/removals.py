@@ -27,6 +27,9 @@ WITH live AS (
     USING (SELECT turn_id FROM live UNION SELECT turn_id FROM archived
            UNION SELECT active_turn FROM sessions WHERE id = ANY($1::uuid[])) AS had
     WHERE turns.id = had.turn_id AND turns.session_id = ANY($1::uuid[])
+    RETURNING turns.id
+), steps AS (
+    DELETE FROM turn_steps USING of_turns WHERE turn_steps.turn_id = of_turns.id
 ), line AS (
     DELETE FROM waiting WHERE session_id = ANY($1::uuid[])
 ), revisions AS (
@@ -39,6 +42,10 @@ WITH live AS (
     DELETE FROM deliveries WHERE session_id = ANY($1::uuid[])
 ), holds AS (
     DELETE FROM session_holds WHERE session_id = ANY($1::uuid[])
+), typed AS (
+    DELETE FROM drafts WHERE session_id = ANY($1::uuid[])
+), marks AS (
+    DELETE FROM read_marks WHERE session_id = ANY($1::uuid[])
 ), led AS (
     -- The compare-and-set of a transaction that has read one fails, and it starts again.
     DELETE FROM lanes WHERE session_id = ANY($1::uuid[])

@@ -73,6 +73,50 @@ async def describe(
     await connection.execute(DESCRIBE_SQL, session_id, origin, cwd, model, config)
 
 
+PIN_SQL: Final[LiteralString] = """
+-- sessions: pin a session and keep the time, or unpin it
+UPDATE sessions SET pinned_at = CASE WHEN $2 THEN coalesce(pinned_at, $3) END WHERE id = $1
+"""
+
+
+async def pin(connection: Connection, session_id: UUID, at: datetime, *, pinned: bool) -> None:
+    """Pin a locked session, or unpin it."""
+    await connection.execute(PIN_SQL, session_id, pinned, at)
+
+
+LABEL_SQL: Final[LiteralString] = """
+-- sessions: replace the labels of a session
+UPDATE sessions SET labels = nullif($2::text[], '{}') WHERE id = $1
+"""
+
+
+async def label(connection: Connection, session_id: UUID, labels: Iterable[str]) -> None:
+    """Replace the labels of a locked session."""
+    await connection.execute(LABEL_SQL, session_id, list(labels))
+
+
+NOTE_WORKTREE_SQL: Final[LiteralString] = """
+-- sessions: note the working copy of a session, or forget it
+UPDATE sessions SET worktree = $2::jsonb WHERE id = $1
+"""
+
+
+async def note_worktree(connection: Connection, session_id: UUID, worktree: str | None) -> None:
+    """Note the working copy of a locked session as JSON, or forget it."""
+    await connection.execute(NOTE_WORKTREE_SQL, session_id, worktree)
+
+
+PROTECT_SQL: Final[LiteralString] = """
+-- sessions: make a session read only, or take that back
+UPDATE sessions SET read_only = $2 WHERE id = $1
+"""
+
+
+async def protect(connection: Connection, session_id: UUID, *, read_only: bool) -> None:
+    """Make a locked session read only, or take that back."""
+    await connection.execute(PROTECT_SQL, session_id, read_only)
+
+
 ARCHIVE_SQL: Final[LiteralString] = """
 -- sessions: archive a session and keep the time, or restore it
 UPDATE sessions SET archived_at = CASE WHEN $2 THEN coalesce(archived_at, $3) END WHERE id = $1

@@ -42,7 +42,7 @@ SESSION_COLUMNS: Final = tuple(
 _COUNTERS: Final = (
     *("id", "agent", "last_activity_at", "active_turn", "next_seq", "next_arrival"),
     *("next_out_seq", "user_messages", "owner", "answers", "asked_turn_ended_at"),
-    "staff_until",
+    *("staff_until", "last_message_at"),
 )
 _ENDS: Final = ("id", "ended_at", "end_reason", "parent_id", "link_kind")
 _FLAGS: Final = (
@@ -59,6 +59,7 @@ _TYPES: Final = (
     | dict.fromkeys(("id", "parent_id", "active_turn", "told_in"), "uuid")
     | dict.fromkeys(("next_seq", "next_arrival", "next_out_seq", "user_messages"), "bigint")
     | {"answers": "bigint", "interruptions": "int", "reset_had_activity": "boolean"}
+    | {"read_only": "boolean"}
     | dict.fromkeys((name for name in SESSION_COLUMNS if name.endswith("_at")), "timestamptz")
     | {"served_boundary": "timestamptz", "held_until": "timestamptz"}
     | {"staff_until": "timestamptz"}

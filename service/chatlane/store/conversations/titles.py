@@ -65,14 +65,28 @@ async def find_alike(
     return sorted(found, reverse=True)
 
 
+IS_OF_PERSON_SQL: Final[LiteralString] = """
+-- sessions: whether a person gave a session its title
+SELECT title IS NOT NULL AND NOT title_by_model FROM sessions WHERE id = $1
+"""
+
+
+async def is_of_person(connection: Connection, session_id: UUID) -> bool:
+    """Return whether a locked session has a title that a person gave."""
+    return await connection.fetchval(IS_OF_PERSON_SQL, session_id) is True
+
+
 SET_TITLE_SQL: Final[LiteralString] = """
 -- sessions: set or clear the title of a locked session
-UPDATE sessions SET title = $2, title_scope = CASE WHEN $2::text IS NULL THEN NULL ELSE $3 END
+UPDATE sessions SET
+    title = $2, title_scope = CASE WHEN $2::text IS NULL THEN NULL ELSE $3 END, title_by_model = $4
 WHERE id = $1
 """
 
 
-async def set_title(connection: Connection, session: Session, title: str) -> bool:
+async def set_title(
+    connection: Connection, session: Session, title: str, *, by_model: bool = False
+) -> bool:
     """Set the title of a locked session, `""` for none; returns False if another one looks like it.
 
     Raises:
@@ -83,7 +97,7 @@ async def set_title(connection: Connection, session: Session, title: str) -> boo
     if any(other.id != session.id for other in alike):
         return False
     try:
-        await connection.execute(SET_TITLE_SQL, session.id, title or None, scope)
+        await connection.execute(SET_TITLE_SQL, session.id, title or None, scope, by_model)
     except asyncpg.UniqueViolationError as exc:
         raise SupersededError("titles") from exc
     return True
@@ -91,7 +105,7 @@ async def set_title(connection: Connection, session: Session, title: str) -> boo
 
 CLEAR_TITLES_SQL: Final[LiteralString] = """
 -- sessions: clear titles first, so that another session can take them
-UPDATE sessions SET title = NULL, title_scope = NULL WHERE id = ANY($1::uuid[])
+UPDATE sessions SET title = NULL, title_scope = NULL, title_by_model = false WHERE id = ANY($1::uuid[])
 """
 
 WRITE_TITLES_SQL: Final[LiteralString] = """

@@ -18,6 +18,7 @@ from chatlane_schemas.fields import MAX_INT64
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from chatlane.postgres.pool import Connection
@@ -31,7 +32,10 @@ _USER_ROWS_AT_ONCE: Final = 200
 
 @dataclass(slots=True)
 class TranscriptCounters:
-    """The columns of a locked session that a change of its transcript reads and updates."""
+    """The columns of a locked session that a change of its transcript reads and updates.
+
+    `last_message_at` is that of the rows that the change adds.
+    """
 
     id: UUID
     next_seq: int
@@ -41,6 +45,8 @@ class TranscriptCounters:
     has_ended: bool
     owner: str | None
     agent: str
+    read_only: bool
+    last_message_at: datetime | None = None
 
     @property
     def version(self) -> Version:
@@ -51,7 +57,7 @@ class TranscriptCounters:
 LOCK_SQL: Final[LiteralString] = """
 -- sessions: lock the session of a transcript
 SELECT id, next_seq, revision, seq_gaps, active_turn,
-       ended_at IS NOT NULL AS has_ended, owner, agent
+       ended_at IS NOT NULL AS has_ended, owner, agent, read_only
 FROM sessions WHERE id = $1 ORDER BY id FOR NO KEY UPDATE
 """
 
@@ -64,14 +70,21 @@ async def lock(connection: Connection, session_id: UUID) -> TranscriptCounters |
 
 UPDATE_SQL: Final[LiteralString] = """
 -- sessions: write the counters of a locked transcript
-UPDATE sessions SET next_seq = $2, revision = $3, seq_gaps = $4 WHERE id = $1
+UPDATE sessions SET
+    next_seq = $2, revision = $3, seq_gaps = $4, last_message_at = greatest(last_message_at, $5)
+WHERE id = $1
 """
 
 
 async def write(connection: Connection, session: TranscriptCounters) -> None:
     """Write the counters of a locked session."""
     await connection.execute(
-        UPDATE_SQL, session.id, session.next_seq, session.revision, session.seq_gaps
+        UPDATE_SQL,
+        session.id,
+        session.next_seq,
+        session.revision,
+        session.seq_gaps,
+        session.last_message_at,
     )
 
 
@@ -497,10 +510,10 @@ async def move_tail(
 
 
 GIVE_TITLE_UP_SQL: Final[LiteralString] = """
--- sessions: clear the title of a session and return it
-UPDATE sessions SET title = NULL, title_scope = NULL
-FROM (SELECT title, title_scope FROM sessions WHERE id = $1) AS before
-WHERE sessions.id = $1 RETURNING before.title, before.title_scope
+-- sessions: clear title and pin of a session and return them
+UPDATE sessions SET title = NULL, title_scope = NULL, pinned_at = NULL
+FROM (SELECT title, title_scope, pinned_at FROM sessions WHERE id = $1) AS before
+WHERE sessions.id = $1 RETURNING before.title, before.title_scope, before.pinned_at
 """
 
 INHERIT_SQL: Final[LiteralString] = """
@@ -509,12 +522,14 @@ WITH holds AS (UPDATE session_holds SET session_id = $2 WHERE session_id = $1)
 UPDATE sessions AS child SET
     title = $3, title_scope = $4, cwd = parent.cwd, model = parent.model, config = parent.config,
     model_override = parent.model_override, held_until = parent.held_until,
-    answers = parent.answers, origin = parent.origin, archived_at = parent.archived_at
+    answers = parent.answers, origin = parent.origin, archived_at = parent.archived_at,
+    title_by_model = parent.title_by_model, pinned_at = $5, project_id = parent.project_id,
+    labels = parent.labels, worktree = parent.worktree
 FROM sessions AS parent WHERE child.id = $2 AND parent.id = $1
 """
 
 
 async def inherit(connection: Connection, parent: UUID, child: UUID) -> None:
-    """Move the title of a session, which must be unique, to its successor and copy its settings."""
-    [[title, scope]] = await connection.fetch(GIVE_TITLE_UP_SQL, parent)
-    await connection.execute(INHERIT_SQL, parent, child, title, scope)
+    """Move title and pin of a session to its successor, and copy its settings."""
+    [[title, scope, pinned_at]] = await connection.fetch(GIVE_TITLE_UP_SQL, parent)
+    await connection.execute(INHERIT_SQL, parent, child, title, scope, pinned_at)

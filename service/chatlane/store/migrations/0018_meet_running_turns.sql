@@ -1,5 +1,7 @@
 -- migrate:up
 
+LOCK TABLE lanes, waiting IN ACCESS EXCLUSIVE MODE;
+
 -- How a message met the turn that ran when it came: `queue` gets a turn of its own, `steer` may
 -- be taken in by that turn; null is collected into the next one.
 ALTER TABLE waiting ADD COLUMN busy text COLLATE "C";

@@ -1,5 +1,7 @@
 -- migrate:up
 
+LOCK TABLE turns, waiting IN ACCESS EXCLUSIVE MODE;
+
 -- What is not to be answered at once: part of a burst or an album until `ready_at`, or, with
 -- `awaits_files`, a message whose files are still being prepared, for so long at most.
 ALTER TABLE waiting

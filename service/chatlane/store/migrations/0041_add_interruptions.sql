@@ -1,5 +1,7 @@
 -- migrate:up
 
+LOCK TABLE sessions, turns IN ACCESS EXCLUSIVE MODE;
+
 -- How often attempts were lost with their worker: of a turn at all, and when last; of a session
 -- in a row, until a result is complete.
 ALTER TABLE turns

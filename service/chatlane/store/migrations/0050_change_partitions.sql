@@ -1,5 +1,7 @@
 -- migrate:up
 
+LOCK TABLE routers, partitions IN ACCESS EXCLUSIVE MODE;
+
 -- While the number of partitions changes: no cursor gets to `stop_before`, and once all of a log
 -- stand right before it, its rows give way to `next_count` others (0: to the one that reads the
 -- log undivided). `changed_at` is when this was last written.

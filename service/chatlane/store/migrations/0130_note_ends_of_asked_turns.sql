@@ -1,5 +1,7 @@
 -- migrate:up
 
+LOCK TABLE sessions, turns IN ACCESS EXCLUSIVE MODE;
+
 -- Whether a turn answers something that a person wrote, and when the last such turn of a session
 -- ended: idle times count from there. A router that does not know these columns leaves them alone,
 -- and sessions whose turns it claimed are idle as before.

@@ -1,5 +1,7 @@
 -- migrate:up
 
+LOCK TABLE sessions, seen IN ACCESS EXCLUSIVE MODE;
+
 -- A short hash of the sender and the words of a message. A later message with the same id and
 -- another fingerprint is no copy of it. NULL where it is not known: then every copy is a repeat.
 ALTER TABLE seen ADD COLUMN fingerprint integer;

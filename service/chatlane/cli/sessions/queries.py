@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, TypedDict, TypeVar
 from uuid import UUID
 
 import typer
@@ -14,7 +14,9 @@ from pydantic import ValidationError
 from chatlane.cli.shared.error_report import NOT_FOUND, UNANSWERED, CommandError
 from chatlane.cli.shared.options import open_nats, read_client_settings
 from chatlane.cli.shared.short_ids import full_id, matching, only_match, short_digits
+from chatlane_client.api.projects import ProjectApi
 from chatlane_client.api.session_api import SessionApi
+from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.errors import UnansweredRequestError
 from chatlane_schemas.session_api.people import Person
@@ -41,9 +43,11 @@ Named = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Apis:
-    """The clients of the session API and of the transcript API."""
+    """The clients of the APIs of sessions, folders and transcripts."""
 
     sessions: SessionApi
+    life: SessionLifeApi
+    folders: ProjectApi
     transcripts: TranscriptApi
 
     async def find(self, named: str) -> SessionView:
@@ -72,6 +76,20 @@ class Apis:
             return session_id
         return await self._find_short(named, short_digits(named) or "?")
 
+    async def find_folder(self, named: str) -> UUID:
+        """Return the folder that an argument names: its id, the end of it, or its name.
+
+        Raises:
+            CommandError: The person has no such folder, or several.
+        """
+        if (folder_id := full_id(named)) is not None:
+            return folder_id
+        folders = await self.folders.list_all()
+        found = [folder.id for folder in folders if folder.name == named]
+        if not found and (digits := short_digits(named)) is not None:
+            found = matching(digits, [folder.id for folder in folders])
+        return only_match(named, found, "folder", "chatlane sessions folders")
+
     async def _find_short(self, named: str, digits: str) -> UUID:
         ids: list[UUID] = []
         async for view in self.sessions.list_all(page_size=_PAGE):
@@ -80,6 +98,15 @@ class Apis:
                 break
         noun = f"session among the newest {_SHORT_ID_RANGE:,} whose id ends with"
         return only_match(named, matching(digits, ids), noun, "chatlane sessions")
+
+
+class _Options(TypedDict):
+    """For whom the clients of a command ask."""
+
+    principal: str
+    acting_for: Person | None
+    is_operator: bool
+    patience: timedelta
 
 
 def ask(
@@ -109,16 +136,20 @@ async def _asked(
     settings = read_client_settings(config)
     principal = principal or settings.nats.principal or _PRINCIPAL
     async with open_nats(settings, "chatlane-cli") as client:
-        sessions = SessionApi(
-            client,
-            principal=principal,
-            acting_for=person,
-            is_operator=True,
-            patience=_PATIENCE,
+        options: _Options = {
+            "principal": principal,
+            "acting_for": person,
+            "is_operator": True,
+            "patience": _PATIENCE,
+        }
+        apis = Apis(
+            SessionApi(client, **options),
+            SessionLifeApi(client, **options),
+            ProjectApi(client, **options),
+            TranscriptApi(client, **options),
         )
-        transcripts = TranscriptApi(client, principal=principal, patience=_PATIENCE)
         try:
-            return await question(Apis(sessions, transcripts))
+            return await question(apis)
         except ValidationError as exc:
             raise typer.BadParameter(complaint(exc)) from exc
         except UnansweredRequestError as exc:

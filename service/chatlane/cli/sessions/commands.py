@@ -1,41 +1,35 @@
 """`chatlane sessions`: list, show and change conversations over the session API."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from pydantic import ValidationError
 from typer.core import TyperGroup
 from typing_extensions import override
 
 from chatlane.cli import transcripts
-from chatlane.cli.session_queries import Apis, Named, ask, complaint
+from chatlane.cli.sessions import changes, filters, folders
+from chatlane.cli.sessions.queries import Apis, Named, ask
+from chatlane.cli.sessions.views import (
+    print_changed,
+    print_hits,
+    print_session,
+    print_sessions,
+    title_of,
+)
 from chatlane.cli.shared.error_report import CommandError
 from chatlane.cli.shared.options import (
     AsJson,
     Config,
     Limit,
     Principal,
-    duration_option,
     read_client_settings,
 )
-from chatlane.cli.shared.terminal import (
-    add_row,
-    age,
-    fact_table,
-    local_time,
-    open_console,
-    plain,
-    print_json,
-    short_id,
-    shortened,
-    table,
-)
-from chatlane_schemas.session_api.people import Person
-from chatlane_schemas.session_api.sessions import SessionOrder, SessionView
-from chatlane_schemas.session_api.transcripts import TranscriptEntry
+from chatlane.cli.shared.terminal import open_console, plain, print_json
+from chatlane_client.api.catalogue import SessionFilters
+from chatlane_schemas.session_api.sessions import SessionCounts, SessionOrder, SessionView
+from chatlane_schemas.session_api.transcripts import TranscriptEntry, TranscriptHit
 
 
 class _ListByDefault(TyperGroup):
@@ -56,85 +50,49 @@ app = typer.Typer(
 )
 
 _PAGE: Final = 200
-# Leaves room for a key on a terminal of 80 columns.
-_TITLE_WIDTH: Final = 16
-
-
-def person_named(text: str) -> Person:
-    """Return the person of an argument such as `telegram/bot/701`.
-
-    Raises:
-        typer.BadParameter: The argument has another form.
-    """
-    parts = text.split("/", 2)
-    if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - platform, account and id
-        raise typer.BadParameter("write it as PLATFORM/ACCOUNT/ID, such as telegram/bot/701")
-    platform, account, person_id = parts
-    try:
-        return Person(platform=platform, account=account, id=person_id)
-    except ValidationError as exc:
-        raise typer.BadParameter(complaint(exc)) from exc
-
-
-Platform = Annotated[str | None, typer.Option(help="Only sessions of this platform.")]
-Agent = Annotated[str | None, typer.Option(help="Only sessions of this agent.")]
-Origin = Annotated[
-    str | None,
-    typer.Option(help="Only sessions that this kind of caller opened; messages are `chat`."),
-]
-Active = Annotated[
-    timedelta | None,
-    typer.Option(
-        parser=duration_option,
-        metavar="DURATION",
-        help="Only sessions with a message from a person in the last DURATION, such as 2h.",
-    ),
-]
-OfPerson = Annotated[
-    Person | None,
-    typer.Option(
-        "--person",
-        parser=person_named,
-        metavar="PLATFORM/ACCOUNT/ID",
-        help="Only sessions of this person.",
-    ),
-]
-Archived = Annotated[
-    bool | None,
-    typer.Option("--archived/--not-archived", help="Only archived sessions, or only the others."),
-]
+_HITS_PAGE: Final = 50
 
 
 @app.command("list")
 def list_sessions(
     config: Config = None,
     *,
-    platform: Platform = None,
-    agent: Agent = None,
-    origin: Origin = None,
-    active: Active = None,
-    person: OfPerson = None,
-    archived: Archived = None,
+    platform: filters.Platform = None,
+    agent: filters.Agent = None,
+    origin: filters.Origin = None,
+    without_origin: filters.WithoutOrigin = None,
+    profile: filters.Profile = None,
+    label: filters.Label = None,
+    title_part: filters.TitlePart = None,
+    cwd: filters.Directory = None,
+    active: filters.Active = None,
+    person: filters.OfPerson = None,
+    archived: filters.Archived = None,
+    hide_empty: filters.HideEmpty = False,
     order: Annotated[
-        SessionOrder, typer.Option(help="Newest by start, or by the last message of a person.")
+        SessionOrder, typer.Option(help="Newest by start, or by the last message.")
     ] = SessionOrder.STARTED,
     limit: Limit = 50,
     as_json: AsJson = False,
     principal: Principal = None,
 ) -> None:
     """List sessions, newest first. Several filters are combined with AND."""
-    since = None if active is None else datetime.now(UTC) - active
+    wanted = SessionFilters(
+        platform=platform,
+        agent=agent,
+        origin=origin,
+        without_origins=tuple(without_origin or ()),
+        profile=profile,
+        label=label,
+        title_part=title_part,
+        cwd=cwd,
+        active_since=filters.since(active),
+        archived=archived,
+        hide_empty=hide_empty,
+    )
 
     async def found(apis: Apis) -> tuple[list[SessionView], bool]:
-        listed = apis.sessions.list_all(
-            platform=platform,
-            agent=agent,
-            origin=origin,
-            active_since=since,
-            archived=archived,
-            order=order,
-            page_size=min(limit + 1, _PAGE),
-        )
+        listed = apis.sessions.list_all(order=order, page_size=min(limit + 1, _PAGE), **wanted)
         views = [view async for view in _first(listed, limit + 1)]
         return views[:limit], len(views) > limit
 
@@ -144,7 +102,7 @@ def list_sessions(
     if as_json:
         print_json(views)
     else:
-        _print_sessions(views, has_more=has_more)
+        print_sessions(views, has_more=has_more)
 
 
 def _check_declared(config: Path | None, platform: str | None, agent: str | None) -> None:
@@ -157,6 +115,95 @@ def _check_declared(config: Path | None, platform: str | None, agent: str | None
         raise CommandError(f"no sessions: platform {platform!r} is not declared in chatlane.toml")
     if agent is not None and agent not in settings.agents:
         raise CommandError(f"no sessions: agent {agent!r} is not declared in chatlane.toml")
+
+
+@app.command()
+def count(
+    config: Config = None,
+    *,
+    platform: filters.Platform = None,
+    agent: filters.Agent = None,
+    origin: filters.Origin = None,
+    without_origin: filters.WithoutOrigin = None,
+    profile: filters.Profile = None,
+    label: filters.Label = None,
+    title_part: filters.TitlePart = None,
+    cwd: filters.Directory = None,
+    active: filters.Active = None,
+    person: filters.OfPerson = None,
+    archived: filters.Archived = None,
+    hide_empty: filters.HideEmpty = False,
+    as_json: AsJson = False,
+    principal: Principal = None,
+) -> None:
+    """Count sessions. Several filters are combined with AND."""
+    wanted = SessionFilters(
+        platform=platform,
+        agent=agent,
+        origin=origin,
+        without_origins=tuple(without_origin or ()),
+        profile=profile,
+        label=label,
+        title_part=title_part,
+        cwd=cwd,
+        active_since=filters.since(active),
+        archived=archived,
+        hide_empty=hide_empty,
+    )
+
+    async def counted(apis: Apis) -> SessionCounts:
+        return await apis.sessions.count(**wanted)
+
+    counts = ask(config, principal, counted, person)
+    if as_json:
+        print_json([counts])
+        return
+    at_least = "" if counts.is_complete else "at least "
+    typer.echo(
+        f"{at_least}{counts.total:,} sessions: {counts.open:,} open, {counts.archived:,} archived"
+    )
+
+
+@app.command()
+def search(
+    words: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORDS",
+            help='Words that must all be in a row; `"in quotes"` follow each other, `word*` is a '
+            "beginning. `-word` excludes; write `--` before it.",
+        ),
+    ],
+    config: Config = None,
+    *,
+    session: Annotated[
+        str | None, typer.Option(metavar="SESSION", help="Only rows of this session.")
+    ] = None,
+    agent: filters.Agent = None,
+    person: filters.OfPerson = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+    principal: Principal = None,
+) -> None:
+    """Find rows of transcripts by their words, best first."""
+
+    async def found(apis: Apis) -> list[TranscriptHit]:
+        of = None if session is None else (await apis.find(session)).id
+        listed = apis.transcripts.search(
+            words, session_id=of, agent=agent, page_size=min(limit, _HITS_PAGE)
+        )
+        hits: list[TranscriptHit] = []
+        async for hit in listed:
+            hits.append(hit)
+            if len(hits) == limit:
+                break
+        return hits
+
+    hits = ask(config, principal, found, person)
+    if as_json:
+        print_json(hits)
+    else:
+        print_hits(hits)
 
 
 @app.command()
@@ -178,7 +225,7 @@ def show(
     if as_json:
         print_json([view, *rows])
         return
-    _print_session(view)
+    print_session(view)
     transcripts.print_rows(rows)
     if (older := view.message_count - len(rows)) > 0:
         open_console().print(f"({older} older rows; raise --limit to see them)", style="dim")
@@ -227,7 +274,7 @@ def title(
             return view
         return await apis.sessions.set_title(view.id, words or "")
 
-    _print_changed(config, principal, titled, as_json=as_json, said=_title_of)
+    print_changed(config, principal, titled, as_json=as_json, said=title_of)
 
 
 @app.command()
@@ -243,7 +290,7 @@ def reset(
     async def made(apis: Apis) -> SessionView:
         return await apis.sessions.reset((await apis.find(session)).id)
 
-    _print_changed(
+    print_changed(
         config,
         principal,
         made,
@@ -270,7 +317,7 @@ def resume(
         chosen = await apis.find_id(session)
         return await apis.sessions.switch(key, chosen, expected_session_id=now.id)
 
-    _print_changed(
+    print_changed(
         config,
         principal,
         switched,
@@ -301,7 +348,7 @@ def fork(
         view = await apis.find(session)
         return await apis.sessions.fork(view.id, through_seq=through, session_key=key)
 
-    _print_changed(
+    print_changed(
         config,
         principal,
         forked,
@@ -389,74 +436,5 @@ async def _first(views: AsyncIterator[SessionView], limit: int) -> AsyncIterator
             return
 
 
-def _print_changed(
-    config: Path | None,
-    principal: str | None,
-    change: Callable[[Apis], Awaitable[SessionView]],
-    *,
-    as_json: bool,
-    said: Callable[[SessionView], str],
-) -> None:
-    view = ask(config, principal, change)
-    if as_json:
-        print_json([view])
-    else:
-        open_console().print(plain(said(view)))
-
-
-def _title_of(view: SessionView) -> str:
-    return view.title or "(no title)"
-
-
-def _state(view: SessionView) -> str:
-    if view.end_reason is not None:
-        return f"ended ({view.end_reason})"
-    if view.is_suspended:
-        return "suspended"
-    return "busy" if view.is_busy else "open"
-
-
-def _when(at: datetime) -> str:
-    return f"{local_time(at)} ({age(at)} ago)"
-
-
-def _print_sessions(views: list[SessionView], *, has_more: bool) -> None:
-    if not views:
-        typer.echo("there are no such sessions: `chatlane chat --as ann` opens one")
-        return
-    has_titles = any(view.title for view in views)
-    listed = table("…id", "agent", "active", "rows", "state", *(["title"] * has_titles), "key")
-    for view in views:
-        title_cell = [shortened(view.title or "", _TITLE_WIDTH)] * has_titles
-        facts = (short_id(view.id), view.agent, age(view.last_activity_at))
-        state = (str(view.message_count), _state(view))
-        add_row(listed, [*facts, *state, *title_cell, view.session_key])
-    console = open_console()
-    console.print(listed)
-    if has_more:
-        console.print("(more sessions exist; raise --limit to see them)", style="dim")
-
-
-def _print_session(view: SessionView) -> None:
-    facts = {
-        "id": str(view.id),
-        "key": view.session_key,
-        "title": view.title,
-        "agent": view.agent,
-        "state": _state(view),
-        "started": _when(view.started_at),
-        "last message": _when(view.last_activity_at),
-        "ended": view.ended_at and local_time(view.ended_at),
-        "rows": str(view.message_count),
-        "continues": view.parent_id and f"{view.parent_id} ({view.link_kind})",
-        "opened by": None if view.origin == "chat" else view.origin,
-        "archived": view.archived_at and local_time(view.archived_at),
-        "to resume": view.resume_pending and f"interrupted: {view.resume_pending.reason}",
-        "held until": view.held_until and local_time(view.held_until),
-        "model": view.model_override.model if view.model_override else view.model,
-        "directory": view.cwd,
-        "usage": ", ".join(f"{name} {count:,}" for name, count in sorted(view.usage.items())),
-        "costs": ", ".join(f"{name} {amount:f}" for name, amount in sorted(view.costs.items())),
-        "gauges": ", ".join(f"{name} {value:,}" for name, value in sorted(view.gauges.items())),
-    }
-    open_console().print(fact_table(facts))
+changes.register(app)
+folders.register(app)

@@ -1,0 +1,1 @@
+"""Turn handlers from agents of other frameworks; each needs the extra of its name."""

@@ -1,0 +1,1 @@
+"""The parts that the handlers of all frameworks share: rows, live pieces, approvals, files, errors."""

@@ -1,0 +1,1 @@
+"""`chatlane sessions`: find, show and change conversations over the session API."""

@@ -1,0 +1,1 @@
+"""Import conversations from files that other programs write or export."""

@@ -1,0 +1,1 @@
+"""The marks that people keep of their sessions: folders, drafts, read marks."""

@@ -1,0 +1,335 @@
+"""List and count sessions for the API; writes nothing and locks nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from uuid import UUID
+
+from chatlane.domain.addressing.keys import escaped
+from chatlane.domain.catalog import canonical_profile
+from chatlane.store.addressing import identities
+from chatlane.store.catalogue import person_state
+from chatlane.store.conversations import session_views
+from chatlane.store.conversations.session_views import VIEW_COLUMNS
+from chatlane_schemas.session_api.session_marks import SCHEDULED_ORIGIN, SCHEDULED_PROJECT
+from chatlane_schemas.session_api.sessions import CHAT_ORIGIN, SessionCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import asyncpg
+
+    from chatlane.postgres.pool import Connection, Store
+    from chatlane_schemas.session_api.sessions import SessionFilter, SessionView
+
+# Session ids start with the time of their first message; the largest id means no cursor.
+_ABOVE_ALL: Final = UUID(int=2**128 - 1)
+# How many sessions a page reads if a filter has no index, about 5 ms. The rest is left to the
+# next page, so a rare match costs more pages and never a long statement.
+_LOOKED_AT: Final = 2000
+MOST_COUNTED: Final = 50_000
+_LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """Sessions, newest first, and the start of the next page; None on the last page."""
+
+    sessions: tuple[SessionView, ...]
+    next_below: UUID | None
+
+
+class Activity(NamedTuple):
+    """A place in the order of activity, among the pinned sessions or behind them."""
+
+    at: datetime
+    session_id: UUID
+    is_pinned: bool = False
+
+
+class ActivePage(NamedTuple):
+    """Sessions with their places, last active first, and the end of the page if more follow."""
+
+    sessions: tuple[tuple[SessionView, Activity], ...]
+    end: Activity | None
+
+
+_FILTERED: Final[LiteralString] = """
+    id, session_key, owner, platform, agent, origin, archived_at, started_at, end_reason,
+    last_activity_at, last_message_at, cwd, project_id, labels, title, next_seq, seq_gaps,
+    active_turn, worktree, ended_at
+"""
+# Postgres evaluates the last condition only for sessions that seem empty.
+_MATCHES: Final[LiteralString] = """
+        ($4::text[] IS NULL OR owner = ANY($4)) AND ($5::text IS NULL OR platform = $5)
+    AND ($6::text IS NULL OR agent = $6) AND ($7::text IS NULL OR origin = $7)
+    AND ($8::timestamptz IS NULL OR last_activity_at >= $8)
+    AND ($9::boolean IS NULL OR (archived_at IS NOT NULL) = $9)
+    AND ($10::timestamptz IS NULL
+         OR coalesce(greatest(last_activity_at, last_message_at), started_at) < $10)
+    AND origin <> ALL ($11::text[])
+    AND ($12::text IS NULL OR starts_with(session_key, $12))
+    AND ($13::text IS NULL OR cwd = $13)
+    AND ($14::uuid IS NULL OR (project_id = $14 AND EXISTS (SELECT FROM projects WHERE id = $14)))
+    AND (NOT $15::boolean OR (origin = $16::text AND NOT EXISTS (
+         SELECT FROM projects WHERE projects.id = looked_at.project_id)))
+    AND ($17::text IS NULL OR $17 = ANY(labels))
+    AND ($18::text IS NULL OR strpos(lower(title COLLATE "pg_c_utf8"), $18) > 0)
+    AND (NOT $19::boolean OR end_reason IS DISTINCT FROM 'compression')
+    AND (NOT $20::boolean OR next_seq - seq_gaps > 1 OR title IS NOT NULL
+         OR active_turn IS NOT NULL OR worktree IS NOT NULL
+         OR EXISTS (SELECT FROM waiting WHERE waiting.session_id = looked_at.id))
+"""
+# The newest sessions below an id, read from the index that $1 names. With optional conditions
+# instead, the planner may choose a plan that walks all sessions to find a rare platform.
+# Postgres does not execute the other branches.
+_CANDIDATES: Final[LiteralString] = f"""
+        (SELECT {_FILTERED} FROM sessions
+         WHERE $1 = 'every' AND id < $2 ORDER BY id DESC LIMIT $3)
+        UNION ALL
+        (SELECT {_FILTERED} FROM sessions
+         WHERE $1 = 'platform' AND platform = $5 AND id < $2 ORDER BY id DESC LIMIT $3)
+        UNION ALL
+        (SELECT {_FILTERED} FROM sessions
+         WHERE $1 = 'agent' AND agent = $6 AND id < $2 ORDER BY id DESC LIMIT $3)
+        UNION ALL
+        (SELECT {_FILTERED} FROM sessions
+         WHERE $1 = 'origin' AND origin = $7 AND origin <> 'chat' AND id < $2
+         ORDER BY id DESC LIMIT $3)
+        UNION ALL
+        (SELECT {_FILTERED} FROM sessions
+         WHERE $1 = 'project' AND project_id = $14 AND id < $2 ORDER BY id DESC LIMIT $3)
+        UNION ALL
+        (SELECT own.* FROM unnest($4::text[]) AS of_person (owner) CROSS JOIN LATERAL (
+             SELECT {_FILTERED} FROM sessions
+             WHERE $1 = 'owner' AND sessions.owner = of_person.owner AND id < $2
+             ORDER BY id DESC LIMIT $3) AS own
+         ORDER BY id DESC LIMIT $3)
+"""  # noqa: S608 - constants
+_ACTIVITY: Final[LiteralString] = (
+    "coalesce(greatest(last_activity_at, last_message_at), started_at)"
+)
+
+PAGE_SQL: Final[LiteralString] = f"""
+-- sessions: the newest sessions that match, of those below an id
+WITH looked_at AS MATERIALIZED ({_CANDIDATES}), bounds AS (
+    SELECT count(*) AS looked_at, (array_agg(id ORDER BY id))[1] AS lowest FROM looked_at
+), matching AS (
+    SELECT id FROM looked_at WHERE {_MATCHES} ORDER BY id DESC LIMIT $21
+)
+SELECT bounds.looked_at, bounds.lowest, {VIEW_COLUMNS}
+FROM bounds LEFT JOIN (matching JOIN sessions AS s ON s.id = matching.id) ON true
+ORDER BY s.id DESC
+"""  # noqa: S608 - constants
+
+# Without a place in the order, $2 and $22 are above all. The pinned sessions of a person are few:
+# they are all read. $24 says that the page begins behind them.
+ACTIVE_PAGE_SQL: Final[LiteralString] = f"""
+-- sessions: the sessions that match, the last active first, and before them those that are pinned
+WITH looked_at AS MATERIALIZED (
+    (SELECT {_FILTERED}, {_ACTIVITY} AS active_at, false AS is_pinned FROM sessions
+     WHERE $1 = 'every' AND active_hour <= $2 AND ({_ACTIVITY}, id) < ($2, $22)
+     ORDER BY active_hour DESC, {_ACTIVITY} DESC, id DESC LIMIT $3)
+    UNION ALL
+    (SELECT own.* FROM unnest($4::text[]) AS of_person (owner) CROSS JOIN LATERAL (
+         SELECT {_FILTERED}, {_ACTIVITY} AS active_at, false AS is_pinned FROM sessions
+         WHERE $1 = 'owner' AND sessions.owner = of_person.owner
+           AND active_hour <= CASE WHEN $24 THEN $2 ELSE 'infinity' END
+           AND ({_ACTIVITY}, id) < (CASE WHEN $24 THEN $2 ELSE 'infinity' END, $22)
+           AND NOT ($23::boolean AND pinned_at IS NOT NULL)
+         ORDER BY active_hour DESC, {_ACTIVITY} DESC, id DESC LIMIT $3) AS own
+     ORDER BY active_at DESC, id DESC LIMIT $3)
+    UNION ALL
+    (SELECT {_FILTERED}, {_ACTIVITY} AS active_at, true AS is_pinned FROM sessions
+     WHERE $1 = 'owner' AND $23 AND NOT $24::boolean
+       AND owner = ANY($4) AND pinned_at IS NOT NULL AND ({_ACTIVITY}, id) < ($2, $22))
+), counted AS (
+    SELECT count(*) FILTER (WHERE NOT is_pinned) AS looked_at FROM looked_at
+), lowest AS (
+    SELECT active_at, id, is_pinned FROM looked_at ORDER BY is_pinned, active_at, id LIMIT 1
+), matching AS (
+    SELECT id, active_at, is_pinned FROM looked_at WHERE {_MATCHES}
+    ORDER BY is_pinned DESC, active_at DESC, id DESC LIMIT $21
+)
+SELECT counted.looked_at, lowest.active_at AS lowest_at, lowest.id AS lowest_id,
+       lowest.is_pinned AS lowest_is_pinned, matching.active_at, matching.is_pinned, {VIEW_COLUMNS}
+FROM counted CROSS JOIN lowest
+LEFT JOIN (matching JOIN sessions AS s ON s.id = matching.id) ON true
+ORDER BY matching.is_pinned DESC, matching.active_at DESC, s.id DESC
+"""  # noqa: S608 - constants
+
+COUNT_SQL: Final[LiteralString] = f"""
+-- sessions: the number of sessions that match, of the newest ones below an id
+WITH looked_at AS ({_CANDIDATES}), counted AS (
+    SELECT *, {_MATCHES} AS matches FROM looked_at
+)
+SELECT count(*) FILTER (WHERE matches) AS total,
+       count(*) FILTER (WHERE matches AND ended_at IS NULL) AS open,
+       count(*) FILTER (WHERE matches AND archived_at IS NOT NULL) AS archived,
+       count(*) <= $3 - 1 AS is_complete
+FROM counted
+"""  # noqa: S608 - constants
+
+
+class SessionLists:
+    """Lists and counts sessions for API requests."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def page(self, wanted: SessionFilter, *, below: UUID | None, limit: int) -> SessionPage:
+        """Return up to `limit` sessions that began before `below`, newest first.
+
+        A page may hold fewer sessions, even none, without being the last one.
+        """
+        lead = _lead(wanted)
+        # One row beyond the limit shows whether there is another page.
+        looks_at = limit + 1 if lead.is_all else _LOOKED_AT
+        async with self._store.transaction() as connection:
+            owners = await identities.find_owners(connection, wanted.acting_for)
+            rows = await connection.fetch(
+                PAGE_SQL,
+                lead.name,
+                below or _ABOVE_ALL,
+                looks_at,
+                owners,
+                *_conditions(wanted),
+                limit + 1,
+            )
+            found = [row for row in rows if row["id"] is not None]
+            page = await _views(connection, found[:limit], wanted)
+        if len(found) > limit:
+            return SessionPage(page, found[limit - 1]["id"])
+        is_last = rows[0]["looked_at"] < looks_at
+        return SessionPage(page, None if is_last else rows[0]["lowest"])
+
+    async def active_page(
+        self,
+        wanted: SessionFilter,
+        *,
+        before: Activity | None,
+        limit: int,
+        pinned_first: bool = False,
+    ) -> ActivePage:
+        """Return up to `limit` sessions behind a place in the order of activity.
+
+        A page may hold fewer sessions, even none, without being the last one.
+
+        Args:
+            pinned_first: Whether the pinned sessions of the person come before the others.
+        """
+        is_owned = wanted.acting_for is not None
+        looks_at = limit + 1 if not any(_given(wanted)) else _LOOKED_AT
+        place = before or Activity(_LATEST, _ABOVE_ALL, is_pinned=True)
+        pinned_first = pinned_first and is_owned
+        async with self._store.transaction() as connection:
+            owners = await identities.find_owners(connection, wanted.acting_for)
+            rows = await connection.fetch(
+                ACTIVE_PAGE_SQL,
+                "owner" if is_owned else "every",
+                place.at,
+                looks_at,
+                owners,
+                *_conditions(wanted),
+                limit + 1,
+                place.session_id,
+                pinned_first,
+                not (pinned_first and place.is_pinned),
+            )
+            found = [row for row in rows if row["id"] is not None]
+            shown = {
+                session.id: session for session in await _views(connection, found[:limit], wanted)
+            }
+        listed = tuple(
+            (shown[row["id"]], _place(row)) for row in found[:limit] if row["id"] in shown
+        )
+        if len(found) > limit:
+            return ActivePage(listed, _place(found[limit - 1]))
+        if not rows or rows[0]["looked_at"] < looks_at:
+            return ActivePage(listed, None)
+        lowest = rows[0]
+        return ActivePage(
+            listed,
+            Activity(lowest["lowest_at"], lowest["lowest_id"], lowest["lowest_is_pinned"]),
+        )
+
+    async def count(self, wanted: SessionFilter) -> SessionCounts:
+        """Return how many sessions match, among the newest `MOST_COUNTED` of the filter's index."""
+        lead, most = _lead(wanted).name, MOST_COUNTED + 1
+        async with self._store.transaction() as connection:
+            owners = await identities.find_owners(connection, wanted.acting_for)
+            [row] = await connection.fetch(
+                COUNT_SQL, lead, _ABOVE_ALL, most, owners, *_conditions(wanted)
+            )
+        return SessionCounts(**dict(row.items()))
+
+
+async def _views(
+    connection: Connection, rows: Sequence[asyncpg.Record], wanted: SessionFilter
+) -> tuple[SessionView, ...]:
+    """Return the views of rows, with what the person of the request has not read."""
+    found = tuple(await session_views.views(connection, rows))
+    return found if wanted.acting_for is None else await person_state.with_unread(connection, found)
+
+
+def _place(row: asyncpg.Record) -> Activity:
+    return Activity(row["active_at"], row["id"], row["is_pinned"])
+
+
+def _conditions(wanted: SessionFilter) -> tuple[object, ...]:
+    """Return the filters other than the person, in the order of the parameters."""
+    profile = wanted.profile
+    is_scheduled = wanted.project_id == SCHEDULED_PROJECT
+    return (
+        wanted.platform,
+        wanted.agent,
+        wanted.origin,
+        wanted.active_since,
+        wanted.archived,
+        wanted.active_before,
+        list(wanted.without_origins),
+        None if profile is None else f"agent:{escaped(canonical_profile(profile))}:",
+        wanted.cwd,
+        None if is_scheduled else wanted.project_id,
+        is_scheduled,
+        SCHEDULED_ORIGIN,
+        wanted.label,
+        None if wanted.title_part is None else wanted.title_part.lower(),
+        wanted.tips_only,
+        wanted.hide_empty,
+    )
+
+
+def _given(wanted: SessionFilter) -> list[bool]:
+    """Return, for each filter other than the person, whether it is given."""
+    optional = (
+        *(wanted.platform, wanted.agent, wanted.origin, wanted.active_since, wanted.archived),
+        *(wanted.active_before, wanted.profile, wanted.cwd, wanted.project_id, wanted.label),
+        wanted.title_part,
+    )
+    flags = (bool(wanted.without_origins), wanted.tips_only, wanted.hide_empty)
+    return [value is not None for value in optional] + list(flags)
+
+
+class _Lead(NamedTuple):
+    """The index to read from; `is_all` means that no other filter remains to check."""
+
+    name: str
+    is_all: bool
+
+
+def _lead(wanted: SessionFilter) -> _Lead:
+    """Return the most selective of the filters that have an index."""
+    is_scheduled = wanted.project_id == SCHEDULED_PROJECT
+    indexed = {
+        "project": None if is_scheduled else wanted.project_id,
+        "owner": wanted.acting_for,
+        "origin": None if wanted.origin == CHAT_ORIGIN else wanted.origin,
+        "platform": wanted.platform,
+        "agent": wanted.agent,
+    }
+    name = next((name for name, value in indexed.items() if value is not None), "every")
+    given = (wanted.acting_for is not None) + sum(_given(wanted))
+    return _Lead(name, is_all=given == (name != "every"))
