@@ -63,12 +63,20 @@ def dev(
     no_workers: Annotated[
         bool, typer.Option("--no-workers", help="Start no echo workers: your own ones answer.")
     ] = False,
+    telegram_emulator: Annotated[
+        bool,
+        typer.Option(
+            "--telegram-emulator",
+            help="Start the adapter for Telegram on an emulated Bot API, and chat there from this "
+            "terminal; the log goes to files.",
+        ),
+    ] = False,
 ) -> None:
     """Run embedded servers and routers with a live log, until Ctrl-C.
 
     Prints the addresses and what to try. `chatlane chat` and `chatlane sessions` in the same
     directory find it by themselves. One can run per directory.
     """
-    from chatlane_devkit.demo.dev_server import main
+    from chatlane_devkit.dev.server import main
 
-    raise typer.Exit(main(config, has_workers=not no_workers))
+    raise typer.Exit(main(config, has_workers=not no_workers, has_telegram=telegram_emulator))

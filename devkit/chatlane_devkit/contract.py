@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from chatlane.config.nats_users import read_users, server_config
+from chatlane_adapters.kit.catalogue import capabilities_table
+from chatlane_console.application import api_document
+from chatlane_console.settings import settings_table
 from chatlane_devkit.env_example import render_env_example
 from chatlane_schemas.topology import documents
 from chatlane_schemas.topology.channels import messages
@@ -21,6 +24,7 @@ from chatlane_schemas.topology.channels import messages
 REPOSITORY: Final = Path(__file__).parents[2]
 JSON_SCHEMAS: Final = Path("schemas/json")
 ASYNCAPI: Final = Path("schemas/asyncapi.json")
+OPENAPI: Final = Path("schemas/openapi.json")
 USERS: Final = Path("deploy/nats/users.toml")
 ACCOUNTS: Final = Path("deploy/nats/accounts.conf")
 ENV_EXAMPLE: Final = Path(".env.example")
@@ -36,6 +40,14 @@ CLUSTER_MANUAL: Final = Path("deploy/kubernetes/capacity.md")
 _CAPACITY_BEGINS: Final = "<!-- capacity: written by `make contract` from docs/benchmarks.md -->\n"
 _CAPACITY_ENDS: Final = "<!-- end of the capacity -->"
 _CPU_COLUMN: Final = 7
+PLATFORMS: Final = Path("docs/platforms/index.md")
+_PLATFORMS_BEGIN: Final = "<!-- platforms: written by `make contract` from their capabilities -->\n"
+_PLATFORMS_END: Final = "<!-- end of the platforms -->"
+CONSOLE: Final = Path("docs/console.md")
+_SETTINGS_BEGIN: Final = (
+    "<!-- settings: written by `make contract` from the settings of the console -->\n"
+)
+_SETTINGS_END: Final = "<!-- end of the settings -->"
 # Kustomize cannot put a file into a field, so the rules are copied into the resource here.
 _PROMETHEUS_RULE_HEAD: Final = """\
 # Written by `make contract` from {source}.
@@ -55,6 +67,7 @@ def generated_files() -> dict[Path, str]:
         for message in messages()
     }
     files[ASYNCAPI] = _text(documents.asyncapi())
+    files[OPENAPI] = _text(api_document())
     files[ACCOUNTS] = server_config(read_users(REPOSITORY / USERS), datetime.now(UTC).date())
     files[ENV_EXAMPLE] = render_env_example()
     for source, target in PROMETHEUS_RULES.items():
@@ -66,6 +79,13 @@ def generated_files() -> dict[Path, str]:
         (REPOSITORY / CLUSTER_MANUAL).read_text(encoding="utf-8"),
         (REPOSITORY / BENCHMARKS).read_text(encoding="utf-8"),
     )
+    for path, begin, end, table in (
+        (PLATFORMS, _PLATFORMS_BEGIN, _PLATFORMS_END, capabilities_table()),
+        (CONSOLE, _SETTINGS_BEGIN, _SETTINGS_END, settings_table()),
+    ):
+        before, begins, rest = (REPOSITORY / path).read_text(encoding="utf-8").partition(begin)
+        _, ends, after = rest.partition(end)
+        files[path] = f"{before}{begins}{table}\n{ends}{after}"
     return files
 
 

@@ -29,8 +29,8 @@ from chatlane.config.nats_users import SEED_SUFFIX, make_keys, read_users, serve
 from chatlane_devkit.cluster.compose import Compose, Container, EngineError, ran
 from chatlane_devkit.cluster.external_run import CUE, REPORT
 from chatlane_devkit.demo.console import ConsoleOutput
-from chatlane_devkit.servers.conditions import until
-from chatlane_devkit.servers.programs import cancel_on_stop_signals
+from chatlane_servers.conditions import until
+from chatlane_servers.programs import cancel_on_stop_signals
 
 ROOT: Final = Path(__file__).parents[3]
 CLUSTER_REPORT: Final = Path("var/cluster-report.json")

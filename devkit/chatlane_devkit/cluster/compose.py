@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chatlane.errors import ChatlaneError
-from chatlane_devkit.servers.conditions import until
+from chatlane_servers.conditions import until
 
 _PROJECT_LABEL: Final = "com.docker.compose.project"
 _SERVICE_LABEL: Final = "com.docker.compose.service"

@@ -28,7 +28,7 @@ from chatlane_devkit.demo.observer import Observer
 from chatlane_devkit.demo.scenario_run import Account, ScenarioRun, Stage, accounts_of, log_to
 from chatlane_devkit.scenario.feed import Publication, Step, read_feed
 from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
-from chatlane_devkit.servers.programs import cancel_on_stop_signals
+from chatlane_servers.programs import cancel_on_stop_signals
 
 CUE: Final = "\x1e"
 REPORT: Final = Path("/tmp/feed-report.json")  # noqa: S108 # the only place in the container

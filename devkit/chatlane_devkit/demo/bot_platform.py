@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from chatlane_devkit.demo import naive_bot
 from chatlane_devkit.scenario.feed import Publication
-from chatlane_devkit.servers.conditions import until
-from chatlane_devkit.servers.programs import Program
+from chatlane_servers.conditions import until
+from chatlane_servers.programs import Program
 
 _MOST_AT_ONCE: Final = 100
 # A supervisor starts the bot again; a killed server is away for about as long.

@@ -21,7 +21,7 @@ from chatlane_devkit.demo.report import dialogue_rows, loss_rows
 from chatlane_devkit.demo.sabotage import Sabotage, Saboteur
 from chatlane_devkit.demo.scenario_run import ScenarioRun, Stage, accounts_of, log_to
 from chatlane_devkit.demo.stack import open_stack
-from chatlane_devkit.dialogue import setting as dialogue_setting
+from chatlane_devkit.dialogue import dialogue_config
 from chatlane_devkit.dialogue.dialogue_run import PEOPLE, DialogueRun
 from chatlane_devkit.dialogue.record import Records
 from chatlane_devkit.dialogue.stream_reader import stored
@@ -29,9 +29,9 @@ from chatlane_devkit.judge.history import History, Received
 from chatlane_devkit.judge.verdict import Verdict
 from chatlane_devkit.scenario.feed import Step, read_feed
 from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.processes import ServerStartError
-from chatlane_devkit.servers.programs import cancel_on_stop_signals
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.processes import ServerStartError
+from chatlane_servers.programs import cancel_on_stop_signals
 
 REPORT: Final = Path("var/demo-report.json")
 LINES_PER_SECOND: Final = 110.0
@@ -122,7 +122,7 @@ class _Demo:
                 directory,
                 self.narrator.tell,
                 think=_THINK,
-                more_config=dialogue_setting.config(_MAX_ATTEMPTS),
+                more_config=dialogue_config.config(_MAX_ATTEMPTS),
             ) as stack,
             open_bot_platform(directory, _THINK) as platform,
         ):
@@ -131,7 +131,7 @@ class _Demo:
             faults = Faults(stack, self.narrator.tell, lambda: score.last_answer_at)
             async with open_connection(stack.nats.url, name="demo adapters") as client:
                 accounts = set(accounts_of(stack.settings)) - {
-                    (dialogue_setting.PLATFORM, dialogue_setting.ACCOUNT)
+                    (dialogue_config.PLATFORM, dialogue_config.ACCOUNT)
                 }
                 clients = dict.fromkeys(accounts, client)
                 stage = Stage(stack.settings, stack.observer, clients, client, client)

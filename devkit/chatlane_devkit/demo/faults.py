@@ -7,8 +7,8 @@ from time import monotonic
 from typing import Final
 
 from chatlane_devkit.demo.stack import Stack, Tell, worker_id
-from chatlane_devkit.servers.conditions import until
-from chatlane_devkit.servers.embedded import EmbeddedServer
+from chatlane_servers.conditions import until
+from chatlane_servers.embedded import EmbeddedServer
 
 _PATIENCE: Final = timedelta(seconds=40)
 # How long a killed server stays away.

@@ -20,10 +20,10 @@ from chatlane_devkit.demo.answer_gaps import AnswerGaps
 from chatlane_devkit.demo.observer import Observer, chat_of
 from chatlane_devkit.judge.history import Received
 from chatlane_devkit.scenario.feed import Address, Cue, Pause, Publication, Settle, Step
-from chatlane_devkit.servers.conditions import until
 from chatlane_schemas import InboundEvent, OutboundMessage, Source, decode
 from chatlane_schemas.outbound import OutboundKind
 from chatlane_schemas.topology.subjects import inbound_for, partition_of
+from chatlane_servers.conditions import until
 
 _IN_FLIGHT: Final = 200
 # Seconds.

@@ -74,29 +74,29 @@ def loss_rows(verdict: Verdict, history: History, bot: BotOutcome) -> list[tuple
     ]
 
 
-def dialogue_rows(its: Dialogue) -> list[tuple[str, str, int, int]]:
-    """Return what people see beside plain answers: name, promise, how many were seen and were wrong."""
-    pieces = [call for calls in its.pieces().values() for call in calls if call.pieces > 1]
-    of_pieces = (*checks.piece_problems(its), *checks.delivery_state_problems(its))
+def dialogue_rows(dialogue: Dialogue) -> list[tuple[str, str, int, int]]:
+    """Return the rows on dialogues: name, promise, number seen and number wrong."""
+    pieces = [call for calls in dialogue.pieces().values() for call in calls if call.pieces > 1]
+    of_pieces = (*checks.piece_problems(dialogue), *checks.delivery_state_problems(dialogue))
     return [
         (
             "drafts of live turns",
             "become their answer",
-            len(checks.drafts(its)),
-            len(list(checks.draft_problems(its))),
+            len(checks.drafts(dialogue)),
+            len(list(checks.draft_problems(dialogue))),
         ),
         ("pieces of long answers", "all, in order, with receipts", len(pieces), len(of_pieces)),
         (
             "questions to people",
             "one answer, or the default",
-            len(its.questions),
-            len(list(checks.question_problems(its))),
+            len(dialogue.questions),
+            len(list(checks.question_problems(dialogue))),
         ),
         (
             "messages outside turns",
             "once, in order",
-            len({send.message_id for send in its.sends}),
-            len(list(checks.send_problems(its))),
+            len({send.message_id for send in dialogue.sends}),
+            len(list(checks.send_problems(dialogue))),
         ),
     ]
 

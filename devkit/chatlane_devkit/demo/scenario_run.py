@@ -22,7 +22,7 @@ from chatlane_devkit.demo.player import Player, Score
 from chatlane_devkit.judge.history import History, Received
 from chatlane_devkit.judge.verdict import Run, Verdict, judge
 from chatlane_devkit.scenario.feed import Publication, Step, publications
-from chatlane_devkit.servers.conditions import until
+from chatlane_servers.conditions import until
 
 _REFRESH: Final = timedelta(milliseconds=100)
 # After a change of the primary, the last rows are published by the sweep of another router.

@@ -22,15 +22,15 @@ from chatlane.postgres.grants import Roles
 from chatlane.postgres.migrations import migrate
 from chatlane_devkit.demo.observer import Observer
 from chatlane_devkit.demo.stack_config import stack_config
-from chatlane_devkit.servers.conditions import until
-from chatlane_devkit.servers.embedded import (
+from chatlane_servers.conditions import until
+from chatlane_servers.embedded import (
     NatsServer,
     PostgresServer,
     free_port,
     open_nats,
     open_postgres,
 )
-from chatlane_devkit.servers.programs import LogTail, Program
+from chatlane_servers.programs import LogTail, Program
 
 AGENT: Final = "main"
 DATABASE: Final = "chatlane"

@@ -1,8 +1,6 @@
 """The chatlane.toml of a stack: the shipped one, or one of the user on embedded servers."""
 
-import json
 import tomllib
-from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -10,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from chatlane.config.settings import SettingsError, load_settings, resolve_notices
+from chatlane_servers.toml_text import toml_text
 
 # Settings that the stack itself decides: server addresses, and loopback for every listener.
 _OWN_SECTIONS: Final = ("nats", "postgres", "http", "log", "tracing")
@@ -62,29 +61,3 @@ def check_user_config(user_config: Path) -> None:
         except SettingsError as error:
             problems = (f"{user_config}: {problem}" for problem in error.problems)
             raise SettingsError(*problems) from error
-
-
-def toml_text(tables: Mapping[str, object]) -> str:
-    """Return parsed TOML as TOML again, one top-level key per line."""
-    return "".join(f"{_toml_string(key)} = {_toml_value(value)}\n" for key, value in tables.items())
-
-
-def _toml_value(value: object) -> str:
-    match value:
-        case dict():
-            pairs = (f"{_toml_string(key)} = {_toml_value(item)}" for key, item in value.items())
-            return f"{{{', '.join(pairs)}}}"
-        case list():
-            return f"[{', '.join(map(_toml_value, value))}]"
-        case bool():
-            return str(value).lower()
-        case str():
-            return _toml_string(value)
-        case _:
-            # Numbers, dates and times are written in TOML as in Python.
-            return str(value)
-
-
-def _toml_string(text: str) -> str:
-    # TOML has no surrogate pairs, and JSON leaves DEL as it is.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

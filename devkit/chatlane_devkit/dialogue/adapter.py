@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from chatlane_client import AdapterClient, Piece, TextLimit, open_connection
 from chatlane_client.transport.retry import cancel_until_ended
-from chatlane_devkit.dialogue.setting import ACCOUNT, PLATFORM
+from chatlane_devkit.dialogue.dialogue_config import ACCOUNT, PLATFORM
 from chatlane_devkit.judge.event_log import EventLog
 from chatlane_schemas import Source
 from chatlane_schemas.live_turns import TurnStarted

@@ -12,13 +12,13 @@ from typing import Final
 
 from chatlane_client import open_connection
 from chatlane_devkit.dialogue import adapter, worker
+from chatlane_devkit.dialogue.dialogue_config import ACCOUNT, ADAPTER_USER, PLATFORM, WORKER_USER
 from chatlane_devkit.dialogue.people import DialoguePeople
 from chatlane_devkit.dialogue.record import Records, dialogue_of, parted
-from chatlane_devkit.dialogue.setting import ACCOUNT, ADAPTER_USER, PLATFORM, WORKER_USER
 from chatlane_devkit.judge.dialogue_checks import ADAPTER
 from chatlane_devkit.judge.event_log import EventLog, read_event_log
 from chatlane_devkit.judge.history import History
-from chatlane_devkit.servers.programs import Program
+from chatlane_servers.programs import Program
 
 PEOPLE: Final = 4
 

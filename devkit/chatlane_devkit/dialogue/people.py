@@ -27,14 +27,14 @@ from chatlane_client import (
     pressed,
     reacted,
 )
-from chatlane_devkit.dialogue.setting import ACCOUNT, AGENT, PLATFORM, WORKER_USER
+from chatlane_devkit.dialogue.dialogue_config import ACCOUNT, AGENT, PLATFORM, WORKER_USER
 from chatlane_devkit.judge.dialogue import Call
 from chatlane_devkit.judge.event_log import EventLog
 from chatlane_devkit.judge.history import Sent
-from chatlane_devkit.servers.conditions import until
-from chatlane_devkit.servers.programs import LogTail
 from chatlane_schemas import Chat, InboundEvent, Sender, new_envelope_id
 from chatlane_schemas.content.elements import Press
+from chatlane_servers.conditions import until
+from chatlane_servers.programs import LogTail
 
 _LOOK_AGAIN: Final = timedelta(milliseconds=30)
 _PATIENCE: Final = timedelta(seconds=90)

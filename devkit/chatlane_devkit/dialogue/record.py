@@ -10,8 +10,8 @@ from typing import Any, Final, LiteralString
 
 from nats.aio.msg import Msg
 
+from chatlane_devkit.dialogue.dialogue_config import ACCOUNT, AGENT, PLATFORM
 from chatlane_devkit.dialogue.people import call_of
-from chatlane_devkit.dialogue.setting import ACCOUNT, AGENT, PLATFORM
 from chatlane_devkit.judge.dialogue import (
     DeliveryState,
     Dialogue,
@@ -42,7 +42,7 @@ _BESIDE: Final = {"at", "actor", "op"}
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a run left behind.
+    """The database rows and stream messages of a run.
 
     Attributes:
         fetch: Returns the rows of a query of the database.
@@ -89,27 +89,41 @@ def _result(raw: Msg) -> Result | None:
 
 def parted(history: History) -> tuple[History, History]:
     """Return a history without dialogues, and that of the dialogues alone."""
-    sessions = {it.id for it in history.sessions if it.agent == AGENT}
-    turns = {it.id for it in history.turns if it.session_id in sessions}
-    outbound = {it.id for it in history.outbound if it.session_id in sessions}
+    sessions = {record.id for record in history.sessions if record.agent == AGENT}
+    turns = {record.id for record in history.turns if record.session_id in sessions}
+    outbound = {record.id for record in history.outbound if record.session_id in sessions}
 
     def part(*, of_dialogues: bool) -> History:
         return replace(
             history,
-            sessions=[it for it in history.sessions if (it.id in sessions) == of_dialogues],
-            rows=[it for it in history.rows if (it.session_id in sessions) == of_dialogues],
-            turns=[it for it in history.turns if (it.id in turns) == of_dialogues],
-            results=[it for it in history.results if (it.turn_id in turns) == of_dialogues],
-            outbound=[it for it in history.outbound if (it.id in outbound) == of_dialogues],
-            spells=[it for it in history.spells if (it.turn_id in turns) == of_dialogues],
-            started=[it for it in history.started if (it in sessions) == of_dialogues],
-            receipts=[it for it in history.receipts if (it.message_id in outbound) == of_dialogues],
+            sessions=[
+                record for record in history.sessions if (record.id in sessions) == of_dialogues
+            ],
+            rows=[
+                record for record in history.rows if (record.session_id in sessions) == of_dialogues
+            ],
+            turns=[record for record in history.turns if (record.id in turns) == of_dialogues],
+            results=[
+                record for record in history.results if (record.turn_id in turns) == of_dialogues
+            ],
+            outbound=[
+                record for record in history.outbound if (record.id in outbound) == of_dialogues
+            ],
+            spells=[
+                record for record in history.spells if (record.turn_id in turns) == of_dialogues
+            ],
+            started=[record for record in history.started if (record in sessions) == of_dialogues],
+            receipts=[
+                record
+                for record in history.receipts
+                if (record.message_id in outbound) == of_dialogues
+            ],
         )
 
     others, dialogues = part(of_dialogues=False), part(of_dialogues=True)
     late = history.late
     if late is not None:
-        of_dialogues = late & {it.id for it in dialogues.results}
+        of_dialogues = late & {record.id for record in dialogues.results}
         others = replace(others, late=late - of_dialogues)
         dialogues = replace(dialogues, late=of_dialogues)
     return others, replace(dialogues, sent=(), received=(), routed=(), log=())
@@ -141,7 +155,7 @@ async def dialogue_of(
     ends: dict[str, list[float]] = defaultdict(list)
     for line in lines["killed"]:
         ends[line["actor"]].append(line["at"])
-    sessions = {it.id for it in history.sessions}
+    sessions = {record.id for record in history.sessions}
     sent = [Sent(**_fields(line)) for line in lines["wrote"]]
     of_dialogues = [(at, body) for at, body in outbound if body["session_id"] in sessions]
     reported = _reported(inbound)

@@ -17,7 +17,7 @@ from chatlane.cli.echo_worker import echo
 from chatlane.config.settings import read_failpoint
 from chatlane.failpoints import enable
 from chatlane_client import Reply, Turn, TurnWorker, open_connection
-from chatlane_devkit.dialogue.setting import AGENT
+from chatlane_devkit.dialogue.dialogue_config import AGENT
 from chatlane_devkit.judge.event_log import EventLog
 from chatlane_schemas import Button, Part
 

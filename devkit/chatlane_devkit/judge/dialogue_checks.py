@@ -24,17 +24,17 @@ _UNREAD_SECONDS: Final = 20.0
 _UNREPORTED_SECONDS: Final = 3.0
 
 
-def piece_problems(its: Dialogue) -> Iterator[str]:
+def piece_problems(dialogue: Dialogue) -> Iterator[str]:
     """Require each piece once, in order, and the whole text; one crash explains one repetition."""
-    texts = {message.id: message.text for message in its.outbound}
-    pieces = its.pieces()
+    texts = {message.id: message.text for message in dialogue.outbound}
+    pieces = dialogue.pieces()
     for message_id in texts.keys() - pieces.keys():
         yield f"lost: {message_id} never reached its chat"
     for message_id, calls in pieces.items():
         if message_id not in texts:
             yield f"made up: the chat {calls[0].chat} got {message_id}, which was never published"
             continue
-        yield from _repeated_pieces(its, message_id, calls)
+        yield from _repeated_pieces(dialogue, message_id, calls)
         firsts = {call.piece: call for call in reversed(calls)}
         if sorted(firsts) != list(range(calls[0].pieces)):
             missing = set(range(calls[0].pieces)) - firsts.keys()
@@ -48,7 +48,7 @@ def piece_problems(its: Dialogue) -> Iterator[str]:
             yield f"inverted: the pieces of {message_id}"
 
 
-def _repeated_pieces(its: Dialogue, message_id: str, calls: Sequence[Call]) -> Iterator[str]:
+def _repeated_pieces(dialogue: Dialogue, message_id: str, calls: Sequence[Call]) -> Iterator[str]:
     """Find repetitions without a crash, or of a piece before the last one."""
     last: Call | None = None
     for call in calls:
@@ -59,19 +59,19 @@ def _repeated_pieces(its: Dialogue, message_id: str, calls: Sequence[Call]) -> I
                     f"doubled: piece {call.piece} of {message_id} came again after piece "
                     f"{last.piece}"
                 )
-            elif not its.has_ended_between(ADAPTER, last.at, call.at):
+            elif not dialogue.has_ended_between(ADAPTER, last.at, call.at):
                 yield f"doubled: piece {call.piece} of {message_id} came again without a crash"
         last = call
 
 
-def delivery_state_problems(its: Dialogue) -> Iterator[str]:
+def delivery_state_problems(dialogue: Dialogue) -> Iterator[str]:
     """Require that the database ends with what the platform has of each message."""
-    pieces = its.pieces()
-    states = {state.message_id: state for state in its.deliveries}
-    for message in its.outbound:
+    pieces = dialogue.pieces()
+    states = {state.message_id: state for state in dialogue.deliveries}
+    for message in dialogue.outbound:
         if message.id not in states:
             yield f"lost: {message.id} has no delivery"
-    for state in its.deliveries:
+    for state in dialogue.deliveries:
         calls = pieces.get(state.message_id, [])
         if state.state not in {"delivered", "failed"}:
             yield f"lost: the receipt of {state.message_id}, which is {state.state}"
@@ -94,43 +94,45 @@ def delivery_state_problems(its: Dialogue) -> Iterator[str]:
                 yield f"misrouted: the platform's ids of {state.message_id}"
 
 
-def draft_problems(its: Dialogue) -> Iterator[str]:
+def draft_problems(dialogue: Dialogue) -> Iterator[str]:
     """Require that the answer takes the place of each draft, unless a crash explains that it stays."""
-    ended = {call.platform_id for call in its.calls if call.kind == CallKind.DELETE}
+    ended = {call.platform_id for call in dialogue.calls if call.kind == CallKind.DELETE}
     ended.update(
-        call.platform_id for call in its.calls if call.kind == CallKind.EDIT and not call.is_draft
+        call.platform_id
+        for call in dialogue.calls
+        if call.kind == CallKind.EDIT and not call.is_draft
     )
-    answers = {message.turn_id: message for message in its.outbound if message.turn_id}
-    pieces = its.pieces()
-    for draft in drafts(its):
+    answers = {message.turn_id: message for message in dialogue.outbound if message.turn_id}
+    pieces = dialogue.pieces()
+    for draft in drafts(dialogue):
         if draft.platform_id in ended:
             continue
         answer = answers.get(draft.turn_id)
         shown_at = pieces[answer.id][0].at if answer and answer.id in pieces else float("inf")
-        if not its.has_ended_between(ADAPTER, draft.at, shown_at):
+        if not dialogue.has_ended_between(ADAPTER, draft.at, shown_at):
             yield f"lost: draft {draft.platform_id} stays beside its answer, without a crash"
-        elif answer is not None and _was_known(its, draft.platform_id, answer.id):
+        elif answer is not None and _was_known(dialogue, draft.platform_id, answer.id):
             yield f"forgotten: draft {draft.platform_id} was reported and stays beside its answer"
 
 
-def drafts(its: Dialogue) -> list[Call]:
+def drafts(dialogue: Dialogue) -> list[Call]:
     """Return the calls that began a draft."""
-    return [call for call in its.calls if call.is_draft and call.kind == CallKind.SEND]
+    return [call for call in dialogue.calls if call.is_draft and call.kind == CallKind.SEND]
 
 
-def _was_known(its: Dialogue, draft: str, answer_id: str) -> bool:
-    reported, stored = its.reported.get(draft), its.stored.get(answer_id)
+def _was_known(dialogue: Dialogue, draft: str, answer_id: str) -> bool:
+    reported, stored = dialogue.reported.get(draft), dialogue.stored.get(answer_id)
     if reported is None or stored is None:
         return False
     return reported < stored - _UNREPORTED_SECONDS
 
 
-def question_problems(its: Dialogue) -> Iterator[str]:
+def question_problems(dialogue: Dialogue) -> Iterator[str]:
     """Require that each question is answered once, by its own answer, or by its default."""
-    questions = {question.name: question for question in its.questions}
-    outcomes = grouped(its.outcomes, lambda outcome: outcome.name)
-    replies = grouped(its.replies, lambda reply: reply.name)
-    yield from _unanswered_questions(its, questions.values(), outcomes.keys())
+    questions = {question.name: question for question in dialogue.questions}
+    outcomes = grouped(dialogue.outcomes, lambda outcome: outcome.name)
+    replies = grouped(dialogue.replies, lambda reply: reply.name)
+    yield from _unanswered_questions(dialogue, questions.values(), outcomes.keys())
     for name, found in outcomes.items():
         question = questions.get(name)
         if question is None:
@@ -139,7 +141,7 @@ def question_problems(its: Dialogue) -> Iterator[str]:
         if len(found) > 1:
             yield f"answered twice: question {name} got {[it.value for it in found]}"
         for outcome in found:
-            yield from _outcome_problems(question, outcome.value, its.replies, questions)
+            yield from _outcome_problems(question, outcome.value, dialogue.replies, questions)
             stored_long = [
                 reply
                 for reply in replies.get(name, [])
@@ -147,16 +149,16 @@ def question_problems(its: Dialogue) -> Iterator[str]:
             ]
             if outcome.is_default and stored_long:
                 yield f"lost: question {name} got its default, its answer was stored before"
-    yield from _late_answers(its, questions)
-    if its.questions_kept:
-        yield f"kept: {its.questions_kept} ended turns have a question"
+    yield from _late_answers(dialogue, questions)
+    if dialogue.questions_kept:
+        yield f"kept: {dialogue.questions_kept} ended turns have a question"
 
 
 def _unanswered_questions(
-    its: Dialogue, questions: Iterable[Question], answered: Container[str]
+    dialogue: Dialogue, questions: Iterable[Question], answered: Container[str]
 ) -> Iterator[str]:
     """Find questions of attempts that ended their turns without getting an answer."""
-    turns = {turn.id: turn for turn in its.history.turns}
+    turns = {turn.id: turn for turn in dialogue.history.turns}
     for question in questions:
         turn = turns.get(question.turn_id)
         is_last = turn is not None and turn.attempt == question.attempt
@@ -185,16 +187,16 @@ def _outcome_problems(
         yield f"misrouted: question {question.name} got {value!r}, which its chat never said"
 
 
-def _late_answers(its: Dialogue, questions: Mapping[str, Question]) -> Iterator[str]:
+def _late_answers(dialogue: Dialogue, questions: Mapping[str, Question]) -> Iterator[str]:
     """Find answers that count although their attempt was over, and those that count twice."""
-    keys = {session.id: session.key for session in its.history.sessions}
-    rows = Counter((keys.get(row.session_id), row.text) for row in its.history.rows)
+    keys = {session.id: session.key for session in dialogue.history.sessions}
+    rows = Counter((keys.get(row.session_id), row.text) for row in dialogue.history.rows)
     begun: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for spell in its.history.spells:
+    for spell in dialogue.history.spells:
         begun[spell.turn_id].append((spell.attempt, spell.begin))
-    for reply in its.replies:
+    for reply in dialogue.replies:
         question = questions.get(reply.name)
-        count = rows[its.chats.get(reply.chat), reply.text]
+        count = rows[dialogue.chats.get(reply.chat), reply.text]
         if question is None or not reply.is_press:
             continue
         if count > 1:
@@ -202,19 +204,19 @@ def _late_answers(its: Dialogue, questions: Mapping[str, Question]) -> Iterator[
         if count and reply.chat != question.chat:
             yield f"misrouted: {reply.text!r} counts in {reply.chat}"
         next_begun = [at for attempt, at in begun[question.turn_id] if attempt > question.attempt]
-        firsts = [it for it in its.replies if it.text == reply.text and it.chat == reply.chat]
+        firsts = [it for it in dialogue.replies if it.text == reply.text and it.chat == reply.chat]
         if count and next_begun and min(it.begun_at for it in firsts) > min(next_begun):
             yield f"late: {reply.text!r} counts, and its attempt was over"
 
 
-def send_problems(its: Dialogue) -> Iterator[str]:
+def send_problems(dialogue: Dialogue) -> Iterator[str]:
     """Require each message outside a turn once, in its session, in the order of its sender."""
     rows = grouped(
-        (row for row in its.history.rows if row.role == "assistant"), lambda row: row.text
+        (row for row in dialogue.history.rows if row.role == "assistant"), lambda row: row.text
     )
-    keys = {session.id: session.key for session in its.history.sessions}
-    published = {message.id for message in its.outbound}
-    for request_id, sends in grouped(its.sends, lambda send: send.request_id).items():
+    keys = {session.id: session.key for session in dialogue.history.sessions}
+    published = {message.id for message in dialogue.outbound}
+    for request_id, sends in grouped(dialogue.sends, lambda send: send.request_id).items():
         first = sends[0]
         found = rows.get(first.text, [])
         if len({send.message_id for send in sends}) > 1:
@@ -225,9 +227,9 @@ def send_problems(its: Dialogue) -> Iterator[str]:
             yield f"lost: {first.text!r} is in no transcript"
         elif len(found) > 1:
             yield f"doubled: {first.text!r} is in transcripts {len(found)} times"
-        elif keys.get(found[0].session_id) != its.chats.get(first.chat):
+        elif keys.get(found[0].session_id) != dialogue.chats.get(first.chat):
             yield f"misrouted: {first.text!r} is in {keys.get(found[0].session_id)}"
-    yield from _send_order_problems(its.sends, rows)
+    yield from _send_order_problems(dialogue.sends, rows)
 
 
 def _send_order_problems(sends: Sequence[SentAlone], rows: dict[str, list[Row]]) -> Iterator[str]:
@@ -238,37 +240,38 @@ def _send_order_problems(sends: Sequence[SentAlone], rows: dict[str, list[Row]])
             yield f"inverted: what was sent to {chat} is {shown(order)} in its transcript"
 
 
-def dialogue_problems(its: Dialogue) -> Iterator[str]:
+def dialogue_problems(dialogue: Dialogue) -> Iterator[str]:
     """Require each message of a person once in its transcript, heard once or as an answer."""
-    history = its.history
+    history = dialogue.history
     names = {session.id: session.key for session in history.sessions}
     yield from numbering_problems(history.rows, names)
-    received = list(its.received())
+    received = list(dialogue.received())
     yield from delivery_order_problems(received, names)
     for message in received:
         if names.get(message.session_id) != message.key:
             yield f"misrouted: {message.id} of {names.get(message.session_id)} came to {message.key}"
-    yield from _told_problems(its)
-    yield from _placing_problems(its, names)
+    yield from _told_problems(dialogue)
+    yield from _placing_problems(dialogue, names)
     yield from result_problems(history)
     yield from spell_problems(history.spells)
     yield from work_problems(history)
     # The adapter ends in the run: a report may be repeated, but no entry of the log.
     yield from receipt_problems(history, are_adapters_killed=True)
     yield from (
-        f"misrouted: an adapter knows of turn {it} of another account" for it in its.foreign
+        f"misrouted: an adapter knows of turn {it} of another account" for it in dialogue.foreign
     )
 
 
-def _told_problems(its: Dialogue) -> Iterator[str]:
+def _told_problems(dialogue: Dialogue) -> Iterator[str]:
     """Compare the assistant's rows of each session with its messages."""
     rows = grouped(
         sorted(
-            (row for row in its.history.rows if row.role == "assistant"), key=lambda row: row.seq
+            (row for row in dialogue.history.rows if row.role == "assistant"),
+            key=lambda row: row.seq,
         ),
         lambda row: row.session_id,
     )
-    texts = grouped(its.outbound, lambda message: message.session_id)
+    texts = grouped(dialogue.outbound, lambda message: message.session_id)
     for session_id in rows.keys() | texts.keys():
         written = [row.text for row in rows.get(session_id, [])]
         told = [message.text for message in texts.get(session_id, [])]
@@ -287,19 +290,21 @@ def _told_problems(its: Dialogue) -> Iterator[str]:
             )
 
 
-def _placing_problems(its: Dialogue, names: dict[str, str]) -> Iterator[str]:
+def _placing_problems(dialogue: Dialogue, names: dict[str, str]) -> Iterator[str]:
     rows = grouped(
-        (row for row in its.history.rows if row.role == "user"),
+        (row for row in dialogue.history.rows if row.role == "user"),
         lambda row: row.message_id or row.text,
     )
     heard: Counter[tuple[str, int]] = Counter()
-    for row in its.history.rows:
+    for row in dialogue.history.rows:
         if row.role == "assistant":
             heard.update((row.session_id, it.seq) for it in _heard(row))
-    answers = {(reply.chat, reply.text) for reply in its.replies}
-    chats = {key: chat for chat, key in its.chats.items()}
+    answers = {(reply.chat, reply.text) for reply in dialogue.replies}
+    chats = {key: chat for chat, key in dialogue.chats.items()}
     # A pressed button is no message: its label is different for each.
-    for name, sent in {sent.message_id or sent.text: sent for sent in its.history.sent}.items():
+    for name, sent in {
+        sent.message_id or sent.text: sent for sent in dialogue.history.sent
+    }.items():
         found = rows.get(name, [])
         if len(found) != 1:
             kind = "doubled" if found else "lost"
@@ -314,8 +319,8 @@ def _placing_problems(its: Dialogue, names: dict[str, str]) -> Iterator[str]:
             yield f"answered twice: {sent.text!r} was heard {count} times"
         elif not count and not is_answer:
             yield f"unanswered: nobody heard {sent.text!r}"
-    context = Counter(row.text for row in its.history.rows if row.role == "context")
-    for reaction in its.reactions:
+    context = Counter(row.text for row in dialogue.history.rows if row.role == "context")
+    for reaction in dialogue.reactions:
         if context[reaction] != 1:
             kind = "doubled" if context[reaction] else "lost"
             yield f"{kind}: reaction {reaction!r} is in transcripts {context[reaction]} times"
@@ -325,14 +330,14 @@ def _heard(row: Row) -> Iterator[Heard]:
     return Received("", row.session_id, 0, "", "", row.text).heard_messages()
 
 
-def quote_problems(its: Dialogue) -> Iterator[str]:
+def quote_problems(dialogue: Dialogue) -> Iterator[str]:
     """Require that each reply leads the agent to the message that the person replied to."""
     shown_by: dict[str, str] = {}
-    for call in its.calls:
+    for call in dialogue.calls:
         if call.message_id:
             shown_by[call.platform_id] = call.message_id
-    texts = {message.id: message.text for message in its.outbound}
-    for quote in its.quotes:
+    texts = {message.id: message.text for message in dialogue.outbound}
+    for quote in dialogue.quotes:
         text = texts.get(shown_by.get(quote.platform_id, ""), "")
         if quote.text is None:
             yield f"lost: the message {quote.platform_id} that a person replied to"

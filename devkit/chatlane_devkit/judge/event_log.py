@@ -1,7 +1,7 @@
-"""What happened in a run, one JSON object a line, appended by every process that takes part.
+"""Write and read the event log of a run: one JSON object a line, appended by each process.
 
 Times are the machine's monotonic clock, so lines of several processes compare. A line is one
-append and is written before its process goes on: what a killed process has told, it has done.
+append and is written before its process goes on, so a killed process did what it logged.
 """
 
 import json
@@ -30,14 +30,14 @@ class EventLog:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(self, op: str, actor: str = "", **fields: object) -> None:
-        """Write one line, about ourselves unless somebody else is named."""
+        """Write one line, by default about this actor."""
         line = {"at": monotonic(), "actor": actor or self._actor, "op": op, **fields}
         os.write(self._file, f"{json.dumps(line)}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The events of a log, as the checker reads them.
+class LoggedEvents:
+    """The events of a log, as the judge reads them.
 
     Attributes:
         faults: How many were made.
@@ -51,24 +51,24 @@ class Told:
 
 
 def read_handed(path: Path) -> list[Handed]:
-    """Read what stream subscribers noted, if they did."""
+    """Read the messages that stream subscribers noted, if there is a file."""
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     return [Handed(**json.loads(line)) for line in lines]
 
 
-def read_event_log(path: Path) -> Told:
+def read_event_log(path: Path) -> LoggedEvents:
     """Read a whole event log."""
-    return told([json.loads(line) for line in path.read_text("utf-8").splitlines()])
+    return parse_events([json.loads(line) for line in path.read_text("utf-8").splitlines()])
 
 
-def told(lines: Iterable[Line]) -> Told:
-    """Return what lines say, whatever order their processes wrote them in."""
+def parse_events(lines: Iterable[Line]) -> LoggedEvents:
+    """Return the events of lines, in any order of the lines."""
     ordered = sorted(lines, key=lambda line: float(line["at"]))
     by_op: dict[str, list[Line]] = defaultdict(list)
     for line in ordered:
         by_op[line["op"]].append(line)
     received = tuple(Received(**_fields(line)) for line in by_op["received"])
-    return Told(
+    return LoggedEvents(
         sent=tuple(Sent(**_fields(line)) for line in by_op["sent"]),
         received=received,
         spells=tuple(_spells(ordered)),

@@ -22,7 +22,7 @@ _LEASE: Final = timedelta(seconds=3)
 
 
 def config(max_attempts: int) -> str:
-    """Return what a `chatlane.toml` needs for dialogues."""
+    """Return the part of a `chatlane.toml` that declares agent and account of dialogues."""
     return f"""
 [agents.{AGENT}]
 lease = "{_LEASE.total_seconds():g}s"

@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from chatlane_devkit.servers.processes import Identity, ServerStartError
+from chatlane_servers.processes import Identity, ServerStartError
 
-_INSTALL_HINT: Final = "install chatlane[dev], or put the server on PATH"
+_INSTALL_HINT: Final = "install chatlane[bot] or chatlane[dev], or put the server on PATH"
 _SHARED_CACHE: Final = Path("/var/cache/chatlane")
 _ENTER: Final = stat.S_IXOTH
 _READ: Final = stat.S_IROTH

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from chatlane_devkit.servers.processes import ServerProcess, ServerStartError, log_tail
+from chatlane_servers.processes import ServerProcess, ServerStartError, log_tail
 
 STOP_PATIENCE: Final = timedelta(seconds=15)
 _LOOK_AGAIN: Final = timedelta(milliseconds=100)
@@ -112,6 +112,9 @@ class LogTail:
         if not self._path.exists():
             return []
         with self._path.open("rb") as log:
+            if log.seek(0, os.SEEK_END) < self._position:
+                # It was cut off.
+                self._position = 0
             log.seek(self._position)
             *lines, self._rest = (self._rest + log.read()).split(b"\n")
             self._position = log.tell()

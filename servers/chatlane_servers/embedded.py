@@ -21,13 +21,13 @@ from typing import Final
 import asyncpg
 from typing_extensions import override
 
-from chatlane_devkit.servers.binaries import (
+from chatlane_servers.binaries import (
     nats_server_program,
     postgres_programs,
     require_passable,
     unprivileged_identity,
 )
-from chatlane_devkit.servers.processes import Identity, ServerProcess, ServerStartError, log_tail
+from chatlane_servers.processes import Identity, ServerProcess, ServerStartError, log_tail
 
 LOOPBACK: Final = "127.0.0.1"
 START_PATIENCE: Final = timedelta(seconds=30)

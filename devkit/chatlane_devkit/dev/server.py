@@ -15,14 +15,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from chatlane.cli.shared.terminal import typed_lines
 from chatlane.config.settings import SettingsError
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.stack import Stack, open_stack
 from chatlane_devkit.demo.stack_config import check_user_config
 from chatlane_devkit.demo.traffic import follow_traffic
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.processes import ServerStartError
-from chatlane_devkit.servers.programs import cancel_on_stop_signals, follow
+from chatlane_devkit.dev.console import CONSOLE, ConsoleAddress, start_console
+from chatlane_devkit.platforms.telegram import open_telegram_server
+from chatlane_devkit.platforms.telegram.terminal import TelegramTerminal, account_of, adapter_of
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.processes import ServerStartError
+from chatlane_servers.programs import cancel_on_stop_signals, follow
 
 # `chatlane chat` and `chatlane sessions` look here by default.
 STATE_FILE: Final = Path(".chatlane/dev.toml")
@@ -34,14 +38,17 @@ _WATCH: Final = timedelta(milliseconds=500)
 _PRIVATE: Final = 0o600
 
 
-def main(user_config: Path | None = None, *, has_workers: bool = True) -> int:
+def main(
+    user_config: Path | None = None, *, has_workers: bool = True, has_telegram: bool = False
+) -> int:
     """Run until SIGINT or SIGTERM and return the exit code."""
     narrator = ConsoleOutput(Console())
     try:
         if user_config is not None:
             check_user_config(user_config)
         with _locked_directory():
-            asyncio.run(_run(narrator, user_config, has_workers=has_workers))
+            run = _run_with_telegram if has_telegram else _run
+            asyncio.run(run(narrator, user_config, has_workers=has_workers))
     except SettingsError as error:
         for problem in error.problems:
             narrator.tell(problem)
@@ -65,8 +72,40 @@ async def _run(narrator: ConsoleOutput, user_config: Path | None, *, has_workers
             has_workers=has_workers,
         ) as stack:
             with _state_file(stack.config):
-                _welcome(narrator, stack)
+                console = await start_console(stack)
+                _welcome(narrator, stack, console)
                 await _show_logs(narrator, stack)
+
+
+async def _run_with_telegram(
+    narrator: ConsoleOutput, user_config: Path | None, *, has_workers: bool
+) -> None:
+    """Run the stack with a bot on an emulated Telegram, until the end of the input."""
+    cancel_on_stop_signals()
+    with server_directory() as directory:
+        async with (
+            open_telegram_server() as telegram,
+            open_stack(
+                directory,
+                narrator.tell,
+                think=_THINK,
+                user_config=user_config,
+                has_workers=has_workers,
+                more_config=account_of(telegram),
+            ) as stack,
+        ):
+            adapter = adapter_of(telegram, stack.nats.url, directory)
+            stack.programs[adapter.name] = adapter
+            adapter.start()
+            with _state_file(stack.config):
+                console = await start_console(stack)
+                _welcome(narrator, stack, console)
+                narrator.console.print(f"Logs are in {directory}", highlight=False, soft_wrap=True)
+                watching = asyncio.create_task(_watch(narrator, stack))
+                try:
+                    await TelegramTerminal(telegram, sys.stdout).talk(typed_lines(sys.stdin))
+                finally:
+                    watching.cancel()
 
 
 class _DirectoryInUseError(Exception):
@@ -104,11 +143,16 @@ def _state_file(config: Path) -> Iterator[None]:
         STATE_FILE.unlink(missing_ok=True)
 
 
-def _welcome(narrator: ConsoleOutput, stack: Stack) -> None:
+def _welcome(narrator: ConsoleOutput, stack: Stack, console: ConsoleAddress) -> None:
     command = _command()
     health = next(iter(stack.health_ports.values()))
     narrator.headline("Running; Ctrl-C stops it")
-    for name, url in (("NATS", stack.nats.url), ("Postgres", stack.dsn)):
+    for name, url in (
+        ("NATS", stack.nats.url),
+        ("Postgres", stack.dsn),
+        ("console", console.url),
+        ("sign in", console.link),
+    ):
         narrator.console.print(f"  {name:<9} {url}", highlight=False, soft_wrap=True)
     narrator.console.print("\nTo try in another terminal, in this directory:\n")
     for line in (
@@ -146,7 +190,7 @@ def _kill_lines(stack: Stack) -> list[str]:
 
 
 def _has_workers(stack: Stack) -> bool:
-    return bool(stack.programs.keys() - stack.health_ports.keys())
+    return bool(stack.programs.keys() - stack.health_ports.keys() - {CONSOLE})
 
 
 def _command() -> str:

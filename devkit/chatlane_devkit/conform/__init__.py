@@ -1,0 +1,1 @@
+"""Judges adapters against a running router and a scripted platform."""

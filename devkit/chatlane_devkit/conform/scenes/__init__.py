@@ -1,0 +1,1 @@
+"""Platforms as an adapter that is judged finds them."""

@@ -1,0 +1,1 @@
+"""`chatlane dev`: servers, routers and a console that keep running, to chat with."""

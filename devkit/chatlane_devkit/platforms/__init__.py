@@ -1,0 +1,1 @@
+"""Emulators and fakes of chat platforms, for tests and for `chatlane dev`."""

@@ -1,0 +1,1 @@
+"""A real homeserver of Matrix, and people who use it."""

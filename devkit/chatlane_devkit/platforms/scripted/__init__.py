@@ -1,0 +1,1 @@
+"""A made-up chat platform that does what a test tells it."""

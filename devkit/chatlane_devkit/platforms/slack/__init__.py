@@ -1,0 +1,1 @@
+"""A Slack for tests: workspaces with a Web API, signed events, sockets, and faults on demand."""

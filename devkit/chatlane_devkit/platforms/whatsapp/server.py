@@ -1,0 +1,194 @@
+"""A WhatsApp Cloud for tests: what people do, and the Graph API that the business calls."""
+
+import asyncio
+import hashlib
+import hmac
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from time import time
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+NUMBER: Final = "106540352242922"
+TOKEN: Final = "EAAtest"  # noqa: S105 - of this server
+APP_SECRET: Final = "3f2a"  # noqa: S105 - of this server
+VERIFY_TOKEN: Final = "word"  # noqa: S105 - of this server
+_PATIENCE: Final = 5.0
+_PAUSE: Final = 0.1
+_MAX_TEXT: Final = 4096
+_MAX_BODY: Final = 1024
+
+
+@dataclass(slots=True)
+class Person:
+    """A person with a phone.
+
+    Attributes:
+        shown: What the business has sent, in order.
+        refusals: Codes that the next calls for this person get, in order.
+        calls: How often the business tried to send something.
+        states: States of messages that the business set, such as `typing`.
+    """
+
+    number: str
+    shown: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[int] = field(default_factory=list)
+    calls: int = 0
+    states: list[str] = field(default_factory=list)
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the texts that the person reads, in order."""
+        return [text for message in self.shown for text in _texts_of(message)]
+
+
+def _texts_of(message: dict[str, Any]) -> list[str]:
+    kind = message["type"]
+    if kind == "text":
+        return [message["text"]["body"]]
+    if kind == "interactive":
+        return [message["interactive"]["body"]["text"]]
+    return [message[kind].get("caption", "")]
+
+
+class WhatsAppServer:
+    """The platform with one business number.
+
+    Attributes:
+        url: Address of the Graph API, with its version.
+        webhook: Where requests go.
+        is_revoked: Whether the token is refused.
+    """
+
+    def __init__(self, client: aiohttp.ClientSession) -> None:
+        self.url = ""
+        self.webhook = ""
+        self.is_revoked = False
+        self._client = client
+        self._people: dict[str, Person] = {}
+        self._ids = itertools.count(1)
+        self._queues: dict[str, asyncio.Queue[dict[str, Any]]] = defaultdict(asyncio.Queue)
+        self._senders: list[asyncio.Task[None]] = []
+
+    def person(self, number: str) -> Person:
+        """Return a person; their number exists from now on."""
+        return self._people.setdefault(number, Person(number))
+
+    def write(self, person: Person, **message: Any) -> str:  # noqa: ANN401 - any content
+        """Let a person send a message, such as `type="text", text={"body": "hi"}`; return its id."""
+        wamid = f"wamid.{next(self._ids)}"
+        sent = {"from": person.number, "id": wamid, "timestamp": str(round(time())), **message}
+        contact = {"profile": {"name": f"Person {person.number}"}, "wa_id": person.number}
+        self._tell(person, {"contacts": [contact], "messages": [sent]})
+        return wamid
+
+    def say(self, person: Person, text: str) -> str:
+        """Let a person send a text."""
+        return self.write(person, type="text", text={"body": text})
+
+    def report(self, person: Person, wamid: str, state: str, code: int | None = None) -> None:
+        """Send a status of a message of the business."""
+        status: dict[str, Any] = {
+            "id": wamid,
+            "status": state,
+            "timestamp": str(round(time())),
+            "recipient_id": person.number,
+        }
+        if code is not None:
+            status["errors"] = [{"code": code, "title": "refused"}]
+        self._tell(person, {"statuses": [status]})
+
+    def _tell(self, person: Person, value: dict[str, Any]) -> None:
+        """Send a request after the earlier ones about a person, until it is confirmed."""
+        metadata = {"display_phone_number": "15550100", "phone_number_id": NUMBER}
+        change = {
+            "field": "messages",
+            "value": {"messaging_product": "whatsapp", "metadata": metadata, **value},
+        }
+        if person.number not in self._queues:
+            self._senders.append(asyncio.create_task(self._send(person.number)))
+        entry = {"id": "WABA", "changes": [change]}
+        self._queues[person.number].put_nowait(
+            {"object": "whatsapp_business_account", "entry": [entry]}
+        )
+
+    async def _send(self, number: str) -> None:
+        while True:
+            request = json.dumps(await self._queues[number].get())
+            digest = hmac.new(APP_SECRET.encode(), request.encode(), hashlib.sha256).hexdigest()
+            headers = {"X-Hub-Signature-256": f"sha256={digest}"}
+            while True:
+                if await self._is_taken(request, headers):
+                    break
+                await asyncio.sleep(_PAUSE)
+
+    async def _is_taken(self, request: str, headers: dict[str, str]) -> bool:
+        with suppress(aiohttp.ClientError, TimeoutError):
+            async with (
+                asyncio.timeout(_PATIENCE),
+                self._client.post(self.webhook, data=request, headers=headers) as response,
+            ):
+                return response.ok
+        return False
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        given = await request.json()
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if self.is_revoked or token != TOKEN:
+            return _refused(401, 190)
+        if given.get("status") == "read":
+            for person in self._people.values():
+                person.states.append("typing" if "typing_indicator" in given else "read")
+            return web.json_response({"success": True})
+        person = self.person(given["to"])
+        person.calls += 1
+        if person.refusals:
+            return _refused(400, person.refusals.pop(0))
+        kind = given["type"]
+        body = given[kind].get("body") if kind in {"text", "interactive"} else ""
+        limit = _MAX_TEXT if kind == "text" else _MAX_BODY
+        text = body if isinstance(body, str) else body["text"]
+        if len(text) > limit:
+            return _refused(400, 100)
+        wamid = f"wamid.{next(self._ids)}"
+        person.shown.append({**given, "id": wamid})
+        return web.json_response({"messaging_product": "whatsapp", "messages": [{"id": wamid}]})
+
+    async def close(self) -> None:
+        """Send nothing more."""
+        for task in self._senders:
+            task.cancel()
+        await asyncio.gather(*self._senders, return_exceptions=True)
+
+    def application(self) -> web.Application:
+        """Return the server."""
+        application = web.Application()
+        application.router.add_post(f"/v23.0/{NUMBER}/messages", self._serve)
+        return application
+
+
+def _refused(status: int, code: int) -> web.Response:
+    error = {"message": f"(#{code})", "type": "OAuthException", "code": code, "fbtrace_id": "A"}
+    return web.json_response({"error": error}, status=status)
+
+
+@asynccontextmanager
+async def open_whatsapp_server() -> AsyncIterator[WhatsAppServer]:
+    """Run the platform for the length of the block."""
+    async with aiohttp.ClientSession() as client:
+        server = WhatsAppServer(client)
+        runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v23.0"
+        try:
+            yield server
+        finally:
+            await server.close()
+            await runner.cleanup()
