@@ -1,0 +1,1 @@
+"""Adapters of chatlane for chat platforms."""

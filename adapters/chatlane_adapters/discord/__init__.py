@@ -1,0 +1,1 @@
+"""Discord: events from the gateway, messages over the REST API."""

@@ -1,0 +1,1 @@
+"""The parts that all adapters share: settings, runner, capabilities."""

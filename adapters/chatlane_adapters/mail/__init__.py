@@ -1,0 +1,1 @@
+"""The adapter of mail: one mailbox, by LMTP and SMTP."""

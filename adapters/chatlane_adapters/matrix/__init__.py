@@ -1,0 +1,1 @@
+"""Adapter for Matrix: rooms of one account of a homeserver."""

@@ -1,0 +1,1 @@
+"""The adapter of Slack: one app, in one workspace or several."""

@@ -1,0 +1,1 @@
+"""The adapter of WhatsApp Cloud: one phone number."""

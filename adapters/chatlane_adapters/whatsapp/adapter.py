@@ -1,0 +1,183 @@
+"""A number of WhatsApp Cloud as a platform of chatlane."""
+
+import hashlib
+import hmac
+import json
+import logging
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import ClassVar, Final, Self
+
+import httpx
+from aiohttp import web
+from pydantic import ValidationError
+from typing_extensions import override
+
+from chatlane_adapters.kit.capabilities import Capabilities
+from chatlane_adapters.kit.markdown import Renderer
+from chatlane_adapters.kit.platform import Platform
+from chatlane_adapters.kit.webhook import Webhook
+from chatlane_adapters.whatsapp.client import GraphClient, RefusedAccountError, WindowClosedError
+from chatlane_adapters.whatsapp.decode import (
+    WINDOW_CLOSED,
+    Json,
+    event_of,
+    failure_words,
+    items_of,
+)
+from chatlane_adapters.whatsapp.render import LIMIT, RENDERER, messages_of
+from chatlane_adapters.whatsapp.settings import WhatsAppSettings
+from chatlane_client import (
+    AdapterClient,
+    OversizedMessageError,
+    Piece,
+    RefusedPublishError,
+    chat_of,
+)
+from chatlane_schemas import InboundEvent, Kind, Source
+
+_log: Final = logging.getLogger(__name__)
+
+_STORED_WITHIN: Final = timedelta(seconds=2)
+CAPABILITIES: Final = Capabilities(
+    platform="whatsapp",
+    text_limit=LIMIT,
+    has_drafts=False,
+    has_edits=False,
+    per_second=80,
+)
+
+
+class WhatsAppPlatform(Platform):
+    """One number; requests come to each process."""
+
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
+    renderer: ClassVar[Renderer[str] | None] = RENDERER
+
+    def __init__(self, settings: WhatsAppSettings) -> None:
+        self._settings = settings
+        self._stack = AsyncExitStack()
+        self._graph: GraphClient
+        self._adapter: AdapterClient | None = None
+        self._secret = settings.app_secret.get_secret_value().encode()
+
+    @property
+    @override
+    def receives_in_every_process(self) -> bool:
+        return True
+
+    @override
+    async def __aenter__(self) -> Self:
+        http = await self._stack.enter_async_context(
+            httpx.AsyncClient(base_url=self._settings.api_url)
+        )
+        token = self._settings.access_token.get_secret_value()
+        self._graph = GraphClient(http, self._settings.phone_number_id, token)
+        return self
+
+    @override
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @override
+    async def receive(self, adapter: AdapterClient) -> None:
+        self._adapter = adapter
+        webhook = Webhook()
+
+        async def take(request: web.Request) -> web.Response:
+            body = await request.read()
+            if not self._is_signed(request, body):
+                return web.Response(status=401)
+            return await webhook.stored(self._store(adapter, body))
+
+        routes = [web.get("/whatsapp", self._verify), web.post("/whatsapp", take)]
+        await webhook.run(self._settings.listen_host, self._settings.listen_port, routes)
+
+    async def _verify(self, request: web.Request) -> web.Response:
+        expected = self._settings.verify_token.get_secret_value()
+        given = request.query.get("hub.verify_token", "")
+        if not hmac.compare_digest(_bytes(given), expected.encode()):
+            return web.Response(status=403)
+        return web.Response(text=request.query.get("hub.challenge", ""))
+
+    def _is_signed(self, request: web.Request, body: bytes) -> bool:
+        given = request.headers.get("X-Hub-Signature-256", "")
+        digest = hmac.new(self._secret, body, hashlib.sha256).hexdigest()
+        return hmac.compare_digest(_bytes(given), f"sha256={digest}".encode())
+
+    async def _store(self, adapter: AdapterClient, body: bytes) -> None:
+        try:
+            items = list(items_of(json.loads(body), self._settings.phone_number_id))
+        except (AttributeError, TypeError, ValueError) as error:
+            _log.error("payload_not_understood", extra={"error": type(error).__name__})
+            return
+        for item in items:
+            try:
+                event = event_of(adapter.event, item, self._settings.api_url)
+            except (AttributeError, KeyError, TypeError, ValidationError, ValueError) as error:
+                # It would not be understood the next time either; others are stored.
+                _log.error("message_not_understood", extra={"error": type(error).__name__})
+                continue
+            if event is not None:
+                await _publish(adapter, event)
+
+    @override
+    async def deliver(self, piece: Piece) -> str | None:
+        target = piece.message.target
+        first: str | None = None
+        try:
+            for message in messages_of(piece):
+                answer = await self._send(self._addressed(message, target, piece.reply_to))
+                first = first or str(answer["messages"][0]["id"])
+        except WindowClosedError:
+            await self._tell_window(target, piece.key)
+            raise
+        return first
+
+    def _addressed(self, message: Json, target: Source, reply_to: str | None) -> Json:
+        addressed = {"to": chat_of(target), **message}
+        if reply_to is not None:
+            addressed["context"] = {"message_id": reply_to}
+        return addressed
+
+    async def _tell_window(self, target: Source, key: str) -> None:
+        """Let the agent know why its message was not delivered."""
+        if self._adapter is None:
+            return
+        event = self._adapter.event(
+            kind=Kind.SERVICE,
+            chat=target.chat,
+            sender=target.sender,
+            event_id=f"{key}-window",
+            service="delivery_failed",
+            text=failure_words(WINDOW_CLOSED, "the window is closed"),
+        )
+        await self._adapter.publish(event, waits_for_room=True)
+
+    @override
+    async def show_typing(self, target: Source) -> None:
+        if target.message_id is not None:
+            # It also marks the message as read; the indicator lasts for 25 s.
+            state = {"status": "read", "message_id": target.message_id}
+            await self._send({**state, "typing_indicator": {"type": "text"}})
+
+    async def _send(self, message: Json) -> Json:
+        try:
+            answer = await self._graph.send(message)
+        except RefusedAccountError:
+            self.note_account(is_refused=True)
+            raise
+        self.note_account(is_refused=False)
+        return answer
+
+
+def _bytes(given: str) -> bytes:
+    """Return the body of a request from anybody as JSON."""
+    return given.encode("utf-8", "surrogatepass")
+
+
+async def _publish(adapter: AdapterClient, event: InboundEvent) -> None:
+    try:
+        await adapter.publish(event, give_up_after=_STORED_WITHIN)
+    except (OversizedMessageError, RefusedPublishError) as error:
+        _log.error("event_refused", extra={"kind": event.kind, "error": type(error).__name__})
