@@ -1,0 +1,1 @@
+"""Agents of operators that speak the Model Context Protocol, in front of the service."""

@@ -1,0 +1,1 @@
+"""Front ends that speak the API of OpenAI, in front of sessions of chatlane."""

@@ -1,0 +1,102 @@
+"""Requests for answers, each followed in a task of its own, which no cancelled response cuts off."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from chatlane_bridges.openai.answers import Answer, AnswerFollower
+from chatlane_bridges.openai.conversation_finder import Place
+from chatlane_bridges.openai.service import PersonService
+from chatlane_client import Submission
+
+
+class AnswerStream:
+    """The answer to one request: parts of its text as they come, then the whole.
+
+    Attributes:
+        task: The task that follows the turn, once `start` was called.
+        submission: The message that is answered, once `start` has returned.
+    """
+
+    task: asyncio.Task[None]
+    submission: Submission
+
+    def __init__(self, service: PersonService) -> None:
+        """Create it for the person of a service."""
+        self._service = service
+        self._parts: asyncio.Queue[str | Answer | Exception] = asyncio.Queue()
+        self._started: asyncio.Future[Submission] = asyncio.get_running_loop().create_future()
+
+    async def start(
+        self, find: Callable[[], Awaitable[Place]], words: str, turn: asyncio.Lock
+    ) -> None:
+        """Submit words and return when the service has them; or follow what was submitted before.
+
+        Args:
+            find: Returns their place.
+            words: The words.
+            turn: Lock of the conversation, held until the service has them.
+
+        Raises:
+            Exception: Why it has not.
+        """
+        self.task = asyncio.create_task(self._run(find, words, turn))
+        try:
+            self.submission = await asyncio.shield(self._started)
+        except asyncio.CancelledError:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Stop following; the turn goes on."""
+        self.task.cancel()
+
+    async def parts(self) -> AsyncIterator[str | Answer]:
+        """Yield parts of the text, then the whole answer.
+
+        Raises:
+            Exception: Why there is none.
+        """
+        try:
+            while True:
+                part = await self._parts.get()
+                if isinstance(part, Exception):
+                    raise part
+                yield part
+                if isinstance(part, Answer):
+                    return
+        finally:
+            self.leave()
+
+    async def whole(self) -> Answer:
+        """Return the whole answer.
+
+        Raises:
+            Exception: Why there is none.
+        """
+        async for part in self.parts():
+            if isinstance(part, Answer):
+                return part
+        raise AssertionError("parts end with the answer")
+
+    async def _run(
+        self, find: Callable[[], Awaitable[Place]], words: str, turn: asyncio.Lock
+    ) -> None:
+        sessions = self._service.sessions
+        try:
+            async with AsyncExitStack() as stack:
+                async with turn:
+                    place = await find()
+                    # Before the words, so that no piece of the answer is missed.
+                    updates = await stack.enter_async_context(sessions.watch(place.session.id))
+                    submission = place.joined or await sessions.submit(
+                        place.session.id, words, request_id=place.request_id
+                    )
+                follower = AnswerFollower(self._service, submission, place.after_seq)
+                self._started.set_result(submission)
+                self._parts.put_nowait(await follower.run(updates, self._parts.put_nowait))
+        except Exception as exc:  # noqa: BLE001 - the request tells it
+            if self._started.done():
+                self._parts.put_nowait(exc)
+            else:
+                self._started.set_exception(exc)

@@ -1,0 +1,191 @@
+"""Submit words and follow their turn until it is over.
+
+Live updates may get lost. The transcript decides what is said, and whether a turn is over.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from chatlane_bridges.openai.answer_text import AnswerText
+from chatlane_bridges.openai.service import PersonService
+from chatlane_client import Submission, TransientError, TurnUpdate
+from chatlane_client.api.submission import answered
+from chatlane_schemas.live_turns import (
+    TurnAsked,
+    TurnEnded,
+    TurnOutcome,
+    TurnPiece,
+    TurnRecap,
+    TurnStarted,
+)
+from chatlane_schemas.questions import OpenQuestionView
+from chatlane_schemas.session_api.transcripts import TranscriptEntry
+
+_log: Final = logging.getLogger("chatlane_bridges")
+
+# How often the transcript is read without an event.
+_LOOK_AGAIN: Final = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How the turn of a message ended, and what it said.
+
+    Attributes:
+        is_question: Whether the turn waits for an answer of the person.
+    """
+
+    text: str
+    outcome: TurnOutcome = TurnOutcome.OK
+    notice: str | None = None
+    usage: dict[str, int] = field(default_factory=dict)
+    is_question: bool = False
+
+
+class AnswerFollower:
+    """Gives the text of an answer while it comes.
+
+    Attributes:
+        answer: The whole answer, once it is there.
+    """
+
+    def __init__(self, service: PersonService, submission: Submission, after_seq: int) -> None:
+        self._service = service
+        self._submission = submission
+        self._after_seq = after_seq
+        self._text = AnswerText()
+        self._ended: dict[UUID, TurnEnded] = {}
+        self._foreign: set[UUID] = set()
+        # Places of the rows of the answer at the last look.
+        self._seen: set[int] = set()
+        # The event of a turn that is over at the first look came before.
+        self._found_over = True
+        self.own_turn = submission.turn_id
+        # What a turn said before a person answered its question is no part of this answer.
+        self._is_live = submission.turn_id is None
+        self.answer: Answer | None = None
+
+    async def run(self, arriving: AsyncIterator[TurnUpdate], give: Callable[[str], None]) -> Answer:
+        """Give the parts of the answer as they come, and return the whole one."""
+        arrival: asyncio.Task[TurnUpdate] | None = None
+        patience = 0.0
+        try:
+            while self.answer is None:
+                arrival = arrival or asyncio.create_task(_next(arriving))
+                await asyncio.wait({arrival}, timeout=patience)
+                patience = _LOOK_AGAIN.total_seconds()
+                try:
+                    if arrival.done():
+                        update, arrival = arrival.result(), None
+                        new = await self._take(update)
+                    else:
+                        new = await self._look()
+                except TransientError as exc:
+                    # Routers are away; what they did is in the transcript.
+                    _log.info("look_failed", extra={"error": type(exc).__name__})
+                    continue
+                if new:
+                    give(new)
+            return self.answer
+        finally:
+            if arrival is not None:
+                arrival.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await arrival
+
+    async def _take(self, update: TurnUpdate) -> str:
+        match update:
+            case TurnStarted():
+                if self._submission.message_id in update.message_ids:
+                    self.own_turn = update.turn_id
+            case TurnPiece():
+                if self._is_live and await self._is_own(update.turn_id):
+                    return self._text.take(update)
+            case TurnRecap():
+                if self._is_live and await self._is_own(update.turn_id):
+                    return self._text.take_recap(update)
+            case TurnAsked():
+                if await self._is_own(update.turn_id):
+                    return await self._look()
+            case TurnEnded():
+                self._ended[update.turn_id] = update
+                return await self._look()
+            case _:
+                pass
+        return ""
+
+    async def _is_own(self, turn_id: UUID) -> bool:
+        """Return whether a turn answers the message."""
+        if self.own_turn is None and turn_id not in self._foreign:
+            rows = await self._service.rows_since(self._submission, self._after_seq)
+            self._note_own(rows)
+        if turn_id != self.own_turn:
+            self._foreign.add(turn_id)
+        return turn_id == self.own_turn
+
+    def _note_own(self, rows: list[TranscriptEntry]) -> int | None:
+        """Note the turn of the message, and return the place of its row."""
+        for row in rows:
+            if row.message_id == self._submission.message_id:
+                self.own_turn = row.turn_id or self.own_turn
+                return row.seq
+        return None
+
+    async def _look(self) -> str:
+        """Return the text of the transcript that the client does not have; note an answer that is over."""
+        session_id = self._submission.session.id
+        is_busy = (await self._service.sessions.get(session_id)).is_busy
+        rows = await self._service.rows_since(self._submission, self._after_seq)
+        own_seq = self._note_own(rows)
+        if own_seq is None:
+            return ""
+        mine = [row for row in rows if row.seq > own_seq and row.turn_id == self.own_turn]
+        found = answered(self._submission, rows, self._ended, is_busy=is_busy)
+        if found is not None and (self._found_over or self.own_turn in {None, *self._ended}):
+            new = self._text.settle(mine, is_over=True)
+            self.answer = self._whole(found)
+            return new
+        # The event of the end, which says why, has a moment to arrive.
+        self._found_over = found is not None
+        if found is not None:
+            # Pieces that are still to arrive are part of what is given here.
+            self._is_live = False
+            return self._text.settle(mine, is_over=True)
+        # The answer may have been stored after the session was read. Then the next look finds it over.
+        known, self._seen = self._seen, {row.seq for row in mine}
+        question = await self._service.sessions.question(session_id) if is_busy else None
+        if question is None or question.turn_id != self.own_turn:
+            return self._text.settle([row for row in mine if row.seq in known], is_over=False)
+        new = self._text.settle(mine, is_over=False) + self._asked(question)
+        self.answer = Answer(text=self._text.given, is_question=True)
+        return new
+
+    def _whole(self, found: Submission) -> Answer:
+        end = None if self.own_turn is None else self._ended.get(self.own_turn)
+        return Answer(
+            text=self._text.given,
+            outcome=found.outcome or TurnOutcome.OK,
+            notice=found.notice,
+            usage={} if end is None else dict(end.usage),
+        )
+
+    def _asked(self, question: OpenQuestionView) -> str:
+        """Return the part of a question that the client does not have."""
+        new = ""
+        if question.text and question.text not in self._text.given:
+            new += self._text.add(question.text)
+        if question.options:
+            labels = (option.label for option in question.options)
+            numbered = (f"{number}. {label}" for number, label in enumerate(labels, 1))
+            new += self._text.add("\n".join(numbered))
+        return new
+
+
+async def _next(arriving: AsyncIterator[TurnUpdate]) -> TurnUpdate:
+    return await anext(arriving)

@@ -1,0 +1,1 @@
+"""Routes of the endpoint, and what they have in common."""
