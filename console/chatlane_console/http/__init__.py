@@ -1,0 +1,1 @@
+"""The rules for every request: limits, headers, forged requests, problems."""

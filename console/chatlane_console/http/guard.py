@@ -1,0 +1,164 @@
+"""Guard every request: host, forged requests, size and speed of bodies, headers of responses."""
+
+import asyncio
+from collections.abc import Collection, MutableMapping
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chatlane_console.http.problems import problem_response
+
+CSRF_HEADER: Final = "X-Chatlane-Request"
+"""Header that every request needs that changes something.
+
+A page of another site cannot set it without a preflight, which the console never answers.
+"""
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_BODY_PATIENCE: Final = timedelta(seconds=30)
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_ONLY_ENCRYPTED: Final = {"Strict-Transport-Security": "max-age=31536000"}
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: HTTPStatus, code: str, detail: str) -> None:
+        self.status = status
+        self.code = code
+        self.detail = detail
+        super().__init__(code)
+
+
+class Guard:
+    """Refuses requests that no page of the console makes, before they reach a route."""
+
+    def __init__(
+        self, app: ASGIApp, *, hosts: Collection[str], max_body_bytes: int, is_encrypted: bool
+    ) -> None:
+        """Guard an application.
+
+        Args:
+            app: The application.
+            hosts: Host names that requests may be for.
+            max_body_bytes: Largest body.
+            is_encrypted: Whether browsers reach it over TLS.
+        """
+        self._app = app
+        self._hosts = hosts
+        self._max_body_bytes = max_body_bytes
+        self._headers = {**_HEADERS, **(_ONLY_ENCRYPTED if is_encrypted else {})}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._add_headers(scope, message)
+            await send(message)
+
+        try:
+            headers = Headers(scope=scope)
+            self._check_host(headers)
+            if scope["method"] not in _SAFE:
+                _check_origin(headers)
+                receive = _replayed(await self._read_body(headers, receive), receive)
+        except _RefusedError as refused:
+            response = problem_response(refused.status, refused.code, refused.detail)
+            await response(scope, receive, send_guarded)
+            return
+        await self._app(scope, receive, send_guarded)
+
+    def _check_host(self, headers: Headers) -> None:
+        # A page of another name that leads to this address could read all answers.
+        try:
+            name = urlsplit(f"//{headers.get('host', '')}").hostname
+        except ValueError:
+            name = None
+        if name not in self._hosts:
+            raise _RefusedError(
+                HTTPStatus.MISDIRECTED_REQUEST, "wrong_host", "this is not the host of the console"
+            )
+
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
+        too_large = _RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            "too_large",
+            f"a body has at most {self._max_body_bytes} bytes",
+        )
+        length = headers.get("content-length", "0")
+        if length.isascii() and length.isdigit() and int(length) > self._max_body_bytes:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(_BODY_PATIENCE.total_seconds()):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _RefusedError(HTTPStatus.BAD_REQUEST, "incomplete", "no whole body")
+                    body += message.get("body", b"")
+                    if len(body) > self._max_body_bytes:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise _RefusedError(
+                HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the body took too long"
+            ) from None
+
+    def _add_headers(self, scope: Scope, message: MutableMapping[str, Any]) -> None:
+        headers = MutableHeaders(scope=message)
+        for name, value in self._headers.items():
+            headers[name] = value
+        # What a person sees must not stay in a shared computer's cache.
+        if scope["path"].startswith("/api/"):
+            headers["Cache-Control"] = "no-store"
+
+
+def _check_origin(headers: Headers) -> None:
+    """Refuse a change that a page of another site may have caused.
+
+    Raises:
+        _RefusedError: The request lacks the header, or names another origin.
+    """
+    origin = headers.get("origin")
+    is_foreign = origin is not None and urlsplit(origin).netloc != headers.get("host")
+    is_cross_site = headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}
+    if CSRF_HEADER.lower() not in headers or is_foreign or is_cross_site:
+        raise _RefusedError(
+            HTTPStatus.FORBIDDEN,
+            "forged",
+            f"a change needs the header {CSRF_HEADER}, from a page of the console",
+        )
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a receiver that gives a body that was read, and then goes on."""
+    is_given = False
+
+    async def receive_again() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again

@@ -1,0 +1,1 @@
+"""The events of a session while a person looks at it."""

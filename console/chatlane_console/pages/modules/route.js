@@ -1,0 +1,43 @@
+// The address: what is shown is in the part behind `#`, so that every view has a link.
+import { signal } from "./html.js";
+
+/** @typedef {{ view: string, id: string, query: URLSearchParams }} Route */
+
+const VIEWS = new Set(["list", "session", "new", "operators", "story", "dead"]);
+
+/** @returns {Route} */
+function parsed() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  const [view, id = ""] = path.split("/", 2);
+  return {
+    view: VIEWS.has(view) ? view : "list",
+    id: decodeSafely(id),
+    query: new URLSearchParams(query),
+  };
+}
+
+/** @param {string} text */
+function decodeSafely(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
+}
+
+export const route = signal(parsed());
+
+addEventListener("hashchange", () => {
+  route.value = parsed();
+});
+
+/** @param {string} view @param {string} [id] @param {Record<string, string>} [query] */
+export function link(view, id = "", query = {}) {
+  const text = new URLSearchParams(query).toString();
+  return `#/${view}${id ? `/${encodeURIComponent(id)}` : ""}${text ? `?${text}` : ""}`;
+}
+
+/** @param {string} target A value of `link`. */
+export function go(target) {
+  location.hash = target;
+}

@@ -1,0 +1,1 @@
+"""Sign-in: who a browser is, and the cookie that remembers it."""
