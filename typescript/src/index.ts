@@ -1,0 +1,26 @@
+// What users of the package import.
+
+export {
+  AdapterClient,
+  type AdapterOptions,
+  type DeliveryOptions,
+  runAdapter,
+  type SendPiece,
+} from "./adapter.js";
+export { Connection, type ConnectionOptions, openConnection } from "./connection.js";
+export type * from "./contract.js";
+export { type Piece, splitText, type TextLimit } from "./delivery/pieces.js";
+export * from "./errors.js";
+export { deleted, edited, pressed, reacted } from "./events.js";
+export type { Log } from "./logs.js";
+export { SessionApi, type SessionApiOptions, type Submission } from "./session_api.js";
+export {
+  answerTo,
+  runStreamWorker,
+  type StreamAnswer,
+  type StreamHandler,
+  StreamWorker,
+  type StreamWorkerOptions,
+} from "./stream_worker.js";
+export type { Answer, Handler, QuestionAnswer, Reply, Turn } from "./turn.js";
+export { runWorker, TurnWorker, type WorkerOptions } from "./turn_worker.js";
