@@ -6,7 +6,7 @@ UV_VERSION := 0.13.9
 NAME ?=
 ARGS ?=
 # Servers that a test run did not start have room for one test at a time.
-WORKERS ?= $(if $(CHATLANE_TEST_NATS_URL)$(CHATLANE_TEST_POSTGRES_URL),0,2)
+WORKERS ?= $(if $(CHATLANE_TEST_NATS_URL)$(CHATLANE_TEST_POSTGRES_URL),0,4)
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
@@ -49,6 +49,10 @@ demo: $(READY) ## Run the whole path on real servers, kill some, and check the r
 .PHONY: demo-picture
 demo-picture: $(READY) ## Run the demo and draw its kills and its verdict for the README
 	@$(BIN)/chatlane demo --picture docs/demo.svg $(ARGS)
+
+.PHONY: console-pictures
+console-pictures: $(READY) ## Draw the pictures of the console in docs/console (needs Chromium)
+	@$(BIN)/python -m tests.acceptance.console.pictures docs/console $(ARGS)
 
 .PHONY: dev
 dev: $(READY) ## Keep the same servers running with a live log
@@ -113,20 +117,24 @@ manifests: $(READY) ## Render and check deploy/kubernetes and the chart; fetches
 ##@ Test
 
 # Tests of the part `alone` start the whole service and depend on its leases. Files keep their order,
-# which starts with the longest.
-.PHONY: test
-test: $(READY) ## Run the tests that need no Docker engine on real servers, in about 17 minutes
-	@failed= ran=; set -- --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder; \
-	for part in together alone; do \
+# which starts with the longest. Runs each part named, the first one in several processes.
+define run_parts
+@failed= ran=; set -- --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder; \
+	for part in $(1); do \
 		$(BIN)/pytest "$$@" --part=$$part $(ARGS); \
 		case $$? in 0) ran=1;; 5) ;; *) failed=1;; esac; \
 		set --; \
 	done; \
 	test -z "$$failed" && test -n "$$ran"
+endef
+
+.PHONY: test
+test: $(READY) ## Run the tests that need no Docker engine on real servers, in 20 to 30 minutes
+	$(call run_parts,together alone)
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run the tests that measure, repeat or kill for long
-	$(BIN)/pytest --part=slow $(ARGS)
+	$(call run_parts,sweeps slow)
 
 .PHONY: test-all
 test-all: test test-slow ## Run both; CI does the same
@@ -193,6 +201,12 @@ migration: ## Add an empty migration: make migration NAME=add_thing
 migrate: $(READY) ## Apply the migrations to the configured database
 	$(BIN)/chatlane admin migrate $(ARGS)
 
+##@ TypeScript
+
+.PHONY: typescript
+typescript: ## Build, lint and test the TypeScript client (needs Node.js 20 and npm)
+	cd typescript && npm ci --no-audit --no-fund --silent && npm run --silent lint && npm test --silent
+
 ##@ Containers
 
 .PHONY: up
@@ -213,13 +227,26 @@ image: ## Build the container image
 	docker build --file deploy/Dockerfile --tag $(CHATLANE_IMAGE) --build-arg UV_VERSION=$(UV_VERSION) \
 		$(if $(CHATLANE_PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(CHATLANE_PYTHON_IMAGE)) \
 		$(if $(VERSION),--build-arg VERSION=$(VERSION)) \
+		$(if $(ADAPTERS),--build-arg ADAPTERS="$(ADAPTERS)") \
 		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) .
+
+##@ Release
+
+.PHONY: version
+version: $(UV) ## Write the number of a release into all files that have it: make version VERSION=0.2.0
+	@$(PYTHON) deploy/release.py version "$(VERSION)"
+	$(UV) lock --quiet
+
+.PHONY: release
+release: $(READY) ## Build packages, image, chart and checksums in dist/release; prints what would be pushed where
+	@$(PYTHON) deploy/release.py build $(ARGS)
 
 ##@ Tidy up
 
 .PHONY: clean
 clean: ## Remove the environments, caches and everything generated
 	rm -rf .venv .venv-tools .cache .coverage .hypothesis .import_linter_cache \
+		typescript/dist typescript/node_modules typescript/src/contract.ts \
 		.mypy_cache .pytest_cache .ruff_cache build dist var
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -230,6 +257,7 @@ $(UV):
 	.venv-tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
 $(READY): $(UV) uv.lock pyproject.toml schemas/pyproject.toml client/pyproject.toml \
-		service/pyproject.toml devkit/pyproject.toml
+		service/pyproject.toml adapters/pyproject.toml servers/pyproject.toml bot/pyproject.toml \
+		console/pyproject.toml bridges/pyproject.toml devkit/pyproject.toml
 	$(UV) sync --quiet --locked --all-packages --all-extras --python $(PYTHON)
 	@touch $@

@@ -1,4 +1,4 @@
-"""A whole adapter: topics, edits, photos, albums, replies, buttons, typing, drafts, rate limits.
+"""A whole adapter: topics, edits, reactions, photos, albums, buttons, typing, drafts, rate limits.
 
 Its platform is made up; `chat_platform.py` has the calls that the library of a real one would have.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from os import environ
 from typing import Any
 
+import aiohttp
 from chat_platform import MAX_TEXT, BlockedError, ChatPlatform, RefusedError, TooManyRequestsError
 
 from chatlane_client import (
@@ -21,9 +22,11 @@ from chatlane_client import (
     TextLimit,
     Undeliverable,
     chat_of,
+    deleted,
     edited,
     open_connection,
     pressed,
+    reacted,
 )
 from chatlane_schemas import Attachment, Chat, DeliveryFailure, InboundEvent, Sender, Source
 from chatlane_schemas.content.elements import Press
@@ -103,6 +106,10 @@ def event_of(adapter: AdapterClient, update: dict[str, Any]) -> InboundEvent:
     )
     if update["kind"] == "edit":
         return edited(event, version=message["version"])
+    if update["kind"] == "delete":
+        return deleted(event)
+    if update["kind"] == "reaction":
+        return reacted(event, update["value"], event_id=update["id"])
     if update["kind"] == "press":
         return pressed(event, Press(value=update["value"]), event_id=update["id"])
     return event
@@ -110,9 +117,12 @@ def event_of(adapter: AdapterClient, update: dict[str, Any]) -> InboundEvent:
 
 async def main() -> None:
     """Serve one account until SIGTERM."""
-    bot = Bot(ChatPlatform(environ["CHAT_HOST"], int(environ["CHAT_PORT"])))
     secured = {it: environ.get(it.upper()) for it in ("principal", "nkey_seed_file", "tls_ca_file")}
-    async with open_connection(environ["NATS_URL"], name="chat adapter", **secured) as client:
+    async with (
+        aiohttp.ClientSession(environ["CHAT_URL"]) as http,
+        open_connection(environ["NATS_URL"], name="chat adapter", **secured) as client,
+    ):
+        bot = Bot(ChatPlatform(http))
         budget = RateBudget(per_second=30, per_chat_per_second=20)
         names = {"platform": environ["PLATFORM"], "account": environ["ACCOUNT"]}
         adapter = AdapterClient(client, **names, budget=budget)
@@ -121,7 +131,7 @@ async def main() -> None:
             adapter.show_typing(bot.show_typing),
             adapter.show_drafts(bot, limit=LIMIT),
             adapter.close_questions(bot.edit),
-            bot.receive(adapter),
+            adapter.run_leased(lambda: bot.receive(adapter)),
         )
 
 

@@ -1,13 +1,13 @@
 """The calls of a made-up chat platform, as the library of a real one has them.
 
-A request is a line of JSON over TCP. A text has at most 4,096 UTF-16 units, there are no idempotency
-keys, and updates are kept until they are confirmed.
+`docs/writing-an-adapter.md` describes its HTTP. A text has at most 4,096 UTF-16 units, there are no
+idempotency keys, and updates are kept until they are confirmed.
 """
 
-import asyncio
-import json
 from dataclasses import dataclass
 from typing import Any
+
+import aiohttp
 
 MAX_TEXT = 4096
 
@@ -33,44 +33,40 @@ class TooManyRequestsError(RefusedError):
 class ChatPlatform:
     """A bot on the platform."""
 
-    host: str
-    port: int
+    http: aiohttp.ClientSession
 
     async def updates(self, after: int) -> list[dict[str, Any]]:
         """Wait for updates; those up to `after` are confirmed and never come again."""
-        updates: list[dict[str, Any]] = await self._call("updates", after=after)
+        answer = await self._call("GET", f"/updates?after={after}")
+        updates: list[dict[str, Any]] = answer["updates"]
         return updates
 
     async def send(self, chat: str, text: str | None, **content: object) -> str:
         """Send a message and return its id; `content` is topic, reply_to, photos, buttons."""
-        message_id: str = await self._call("send", chat=chat, text=text, **content)
-        return message_id
+        answer = await self._call("POST", f"/chats/{chat}/messages", text=text, **content)
+        return str(answer["id"])
 
     async def edit(self, chat: str, message_id: str, text: str | None, **content: object) -> None:
         """Replace the text and the buttons of a message."""
-        await self._call("edit", chat=chat, message_id=message_id, text=text, **content)
+        await self._call("PUT", f"/chats/{chat}/messages/{message_id}", text=text, **content)
 
     async def delete(self, chat: str, message_id: str) -> None:
         """Delete a message."""
-        await self._call("delete", chat=chat, message_id=message_id)
+        await self._call("DELETE", f"/chats/{chat}/messages/{message_id}")
 
     async def show_typing(self, chat: str, topic: str | None) -> None:
         """Show for five seconds that the bot is typing."""
-        await self._call("typing", chat=chat, topic=topic)
+        await self._call("POST", f"/chats/{chat}/typing", topic=topic)
 
-    async def _call(self, method: str, **fields: object) -> Any:  # noqa: ANN401 - any result
-        reader, writer = await asyncio.open_connection(self.host, self.port, limit=2**20)
-        try:
-            writer.write(json.dumps({"method": method, **fields}).encode() + b"\n")
-            answer = json.loads(await reader.readline())
-        finally:
-            writer.close()
-        match answer.get("error"):
-            case None:
-                return answer["result"]
-            case "too many requests":
+    async def _call(self, method: str, path: str, **fields: object) -> dict[str, Any]:
+        async with self.http.request(method, path, json=fields) as response:
+            answer: dict[str, Any] = await response.json()
+        match response.status:
+            case 200:
+                return answer
+            case 429:
                 raise TooManyRequestsError(answer["seconds"])
-            case "blocked":
-                raise BlockedError("the person blocked the bot")
-            case error:
-                raise RefusedError(error)
+            case 403:
+                raise BlockedError(answer["error"])
+            case _:
+                raise RefusedError(answer["error"])

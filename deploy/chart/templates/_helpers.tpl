@@ -95,9 +95,14 @@ large: {routers: 4, resources: {requests: {cpu: "2", memory: 512Mi}, limits: {cp
 
 {{/* What examples/chat_adapter.py reads. */}}
 {{- define "chatlane.adapterEnv" -}}
-- {name: PLATFORM, value: {{ splitList "/" .account | first }}}
-- {name: ACCOUNT, value: {{ splitList "/" .account | last }}}
-- {name: PRINCIPAL, value: {{ .name }}}
-- {name: NKEY_SEED_FILE, value: /run/secrets/chatlane/nats.nk}
-- {name: TLS_CA_FILE, value: /run/secrets/chatlane/nats-ca.crt}
+- {name: {{ .prefix }}PLATFORM, value: {{ splitList "/" .client.account | first }}}
+- {name: {{ .prefix }}ACCOUNT, value: {{ splitList "/" .client.account | last }}}
+- {name: {{ .prefix }}PRINCIPAL, value: {{ .client.name }}}
+- {name: {{ .prefix }}NKEY_SEED_FILE, value: /run/secrets/chatlane/nats.nk}
+- {name: {{ .prefix }}TLS_CA_FILE, value: /run/secrets/chatlane/nats-ca.crt}
+{{- if .prefix }}
+- {name: {{ .prefix }}SECRETS_DIR, value: /run/secrets/chatlane}
+- {name: {{ .prefix }}HEALTH_HOST, value: 0.0.0.0}
+- {name: {{ .prefix }}HEALTH_PORT, value: "8080"}
+{{- end }}
 {{- end -}}
