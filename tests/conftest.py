@@ -3,12 +3,13 @@
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import hypothesis
 import pytest
 
-from tests.support.parts import part_of
+from tests.support.parts import MARK_OF_PART, part_of
 from tests.support.servers.backends import (
     Backends,
     RunningPostgres,
@@ -37,10 +38,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that the targets `test` and `test-all` divide the tests by."""
     parser.addoption(
         "--part",
-        choices=("together", "alone", "slow"),
-        help="run only the tests that share the machine, that need it alone, or that `make test` "
-        "leaves to `make test-all`",
+        choices=("together", "alone", "sweeps", "slow"),
+        help="run only the tests that share the machine, that need it alone, or of those that "
+        "`make test` leaves to `make test-all`, the ones that share it (`sweeps`) or need it alone",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files out that have no test of the chosen part: imports of all take half a minute."""
+    mark = MARK_OF_PART.get(config.getoption("--part") or "")
+    if mark is None or collection_path.suffix != ".py":
+        return None
+    return mark not in collection_path.read_text("utf-8") or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -56,6 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items=[item for item, part in zip(items, parts, strict=True) if part != chosen]
     )
     items[:] = [item for item, part in zip(items, parts, strict=True) if part == chosen]
+    # The longest files are among them; at the end of a run they would keep a single process busy.
+    items.sort(key=lambda item: item.get_closest_marker("acceptance") is None)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -79,8 +90,8 @@ def _print_plan(config: pytest.Config) -> None:
     together, alone = counts.get("together", 0), counts.get("alone", 0)
     reporter.write_line(
         f"make test: {together + alone} tests in 2 parts: {together} that share the machine, then "
-        f"{alone} that need it alone; about 17 minutes on 2 cores. "
-        f"`make test-all` runs {counts.get('slow', 0)} more."
+        f"{alone} that need it alone; 20 to 30 minutes on 2 cores. "
+        f"`make test-all` runs {counts.get('sweeps', 0) + counts.get('slow', 0)} more."
     )
 
 

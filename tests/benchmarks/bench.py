@@ -20,8 +20,8 @@ from typing import Final
 
 from rich.console import Console
 
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.programs import cancel_on_stop_signals
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.programs import cancel_on_stop_signals
 from tests.benchmarks import cases, existing, live_turns
 from tests.benchmarks.cases import BUSY, CASES, STREAM, Case, Measured
 from tests.benchmarks.latencies import RATES, measure_latency, measure_reading

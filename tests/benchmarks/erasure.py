@@ -17,8 +17,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import open_nats, open_postgres
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import open_nats, open_postgres
 from tests.support.servers.databases import migrated, open_database
 from tests.support.service.leftover_scan import on_disk
 from tests.support.service.person_world import (

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.conditions import until
-from chatlane_devkit.servers.programs import Program
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.conditions import until
+from chatlane_servers.programs import Program
 from tests.benchmarks.programs import generator
 from tests.benchmarks.rig import HOSTILE, PATIENCE, PYTHONPATH, Rig, open_rig
 from tests.support.service import hostile_adapter

@@ -14,8 +14,8 @@ from uuid import UUID
 
 import asyncpg
 
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import open_postgres
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import open_postgres
 from tests.benchmarks.programs.library import Language
 
 _TEXTS: Final = 20_000

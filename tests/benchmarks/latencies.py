@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final, LiteralString
 
-from chatlane_devkit.servers.conditions import until
+from chatlane_servers.conditions import until
 from tests.benchmarks.programs import library
 from tests.benchmarks.report.figures import Latency, Percentiles, Reading
 from tests.benchmarks.rig import PATIENCE, Rig, Router

@@ -4,8 +4,8 @@ import json
 from contextlib import suppress
 from typing import Any, Final
 
-from chatlane_devkit.servers.conditions import until
-from chatlane_devkit.servers.programs import Program
+from chatlane_servers.conditions import until
+from chatlane_servers.programs import Program
 from tests.benchmarks.report.figures import LiveTurns, Percentiles
 from tests.benchmarks.rig import ADAPTER, PATIENCE, Rig, cpu_seconds
 

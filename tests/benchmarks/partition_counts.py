@@ -16,8 +16,8 @@ from typing import Any, Final, LiteralString
 import psutil
 from rich.console import Console
 
-from chatlane_devkit.servers.binaries import server_directory
 from chatlane_schemas.topology import subjects
+from chatlane_servers.binaries import server_directory
 from tests.benchmarks import cases
 from tests.benchmarks.cases import BUSY, Measured
 from tests.benchmarks.rig import Rig, cpu_seconds, open_rig

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from chatlane_client.failpoints import WorkerPoint
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import EmbeddedServer, open_nats, open_postgres
 from tests.support.eventually import eventually
 from tests.support.servers.databases import migrated, open_database
 from tests.support.service.processes import ROUTER_LEASE, STREAM_ACK_WAIT, Process

@@ -22,15 +22,15 @@ from chatlane.connections import bus_options, declared_topology
 from chatlane.nats import topology
 from chatlane.nats.connection import open_bus
 from chatlane.nats.jetstream import JetStream
-from chatlane_devkit.servers.conditions import until
-from chatlane_devkit.servers.embedded import (
+from chatlane_servers.conditions import until
+from chatlane_servers.embedded import (
     NatsServer,
     PostgresServer,
     free_port,
     open_nats,
     open_postgres,
 )
-from chatlane_devkit.servers.programs import Program
+from chatlane_servers.programs import Program
 from tests.support.servers.databases import login_of, migrated
 from tests.support.servers.nats_users import Keys, with_keys
 

@@ -16,8 +16,8 @@ from typing import Final, LiteralString, NamedTuple
 
 from rich.console import Console
 
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.programs import Program
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.programs import Program
 from tests.benchmarks.rig import Rig, open_rig
 
 RESULT: Final = Path("var/soak.json")

@@ -23,7 +23,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from chatlane_devkit.servers.binaries import server_directory
+from chatlane_servers.binaries import server_directory
 from tests.support.chaos import Outcome, Plan, run_chaos
 from tests.support.nemesis import CRASH_POINT
 

@@ -16,7 +16,7 @@ from typing import Final
 from chatlane.failpoints import RouterPoint
 from chatlane_devkit.dialogue.adapter import AdapterPoint
 from chatlane_devkit.dialogue.people import KINDS
-from chatlane_devkit.servers.binaries import server_directory
+from chatlane_servers.binaries import server_directory
 from tests.chaos.mutant_router import MUTANTS
 from tests.support.chaos import Outcome, Plan, Stage, run_chaos
 from tests.support.eventually import eventually

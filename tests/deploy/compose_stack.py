@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from chatlane_devkit.servers.embedded import free_port
+from chatlane_servers.embedded import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
 _DEPLOY: Final = _ROOT / "deploy"

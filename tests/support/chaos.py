@@ -16,13 +16,13 @@ from typing import Final
 
 import asyncpg
 
-from chatlane_devkit.dialogue import setting as dialogue_setting
+from chatlane_devkit.dialogue import dialogue_config
 from chatlane_devkit.dialogue.people import KINDS, DialoguePeople
 from chatlane_devkit.dialogue.record import dialogue_of, parted
 from chatlane_devkit.judge.event_log import EventLog
 from chatlane_devkit.judge.history import History, LogEntry
 from chatlane_devkit.judge.verdict import LONGEST_WAIT, Run, judge, unwatched
-from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
+from chatlane_servers.embedded import EmbeddedServer, open_nats, open_postgres
 from tests.support.dialogue.processes import (
     open_dialogue_people,
     platform_log_of,
@@ -216,9 +216,11 @@ async def _notice_deadlocks(dsn: str, database: str) -> None:
 async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        keys, config = with_keys(directory / "keys", {**USERS, **dialogue_setting.USERS})
+        keys, config = with_keys(directory / "keys", {**USERS, **dialogue_config.USERS})
         nats = await enter(open_nats(directory / "nats", extra_config=config))
-        postgres = await enter(open_postgres(directory / "postgres"))
+        # The log names the statements of a deadlock. What people say here was invented.
+        names = {"log_error_verbosity": "default"}
+        postgres = await enter(open_postgres(directory / "postgres", settings=names))
         name = await enter(open_database(postgres.url))
         dsn = postgres.dsn(name)
         await migrated(dsn)
@@ -238,7 +240,7 @@ async def _open_stage(directory: Path, plan: Plan) -> AsyncIterator[Stage]:
                 turn_lease=TURN_LEASE,
                 max_attempts=MAX_ATTEMPTS,
                 duplicate_window=plan.duplicate_window,
-                more=dialogue_setting.config(MAX_ATTEMPTS),
+                more=dialogue_config.config(MAX_ATTEMPTS),
             )
         )
         scene.service.event_log = directory / "event_log.jsonl"

@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from chatlane_devkit.servers.binaries import server_directory
+from chatlane_servers.binaries import server_directory
 from tests.support.eventually import eventually
 
 STARTED_WITHIN: Final = timedelta(seconds=60)

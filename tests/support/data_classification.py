@@ -216,6 +216,15 @@ TABLES: Final[Mapping[str, Table]] = {
             "told_in",
         ),
     ),
+    "drafts": Table(
+        kept=_WITH_SESSION,
+        by="with sessions",
+        personal={
+            "owner": _owner(_DELETED, reason="an `alias` record has the name"),
+            "text": _owner(_DELETED, "draft.text"),
+        },
+        technical=("session_id", "changed_at"),
+    ),
     "early_edits": Table(
         kept="3 d longer than `streams.replay_window` (6 d)",
         by="routers",
@@ -375,6 +384,21 @@ TABLES: Final[Mapping[str, Table]] = {
             "changed_at",
         ),
     ),
+    "projects": Table(
+        kept="until the person removes them. `people erase` deletes them",
+        by="",
+        personal={
+            "owner": _owner(_DELETED, reason="an `alias` record has the name"),
+            "name": _owner(_DELETED, "folder.name"),
+        },
+        technical=("id", "colour", "profile", "place", "created_at"),
+    ),
+    "read_marks": Table(
+        kept=_WITH_SESSION,
+        by="with sessions",
+        personal={"owner": _owner(_DELETED, reason="an `alias` record has the name")},
+        technical=("session_id", "through_seq", "read_at"),
+    ),
     "reconciliation": Table(
         kept="one row",
         by="",
@@ -469,12 +493,14 @@ TABLES: Final[Mapping[str, Table]] = {
             "owner": _owner(_DELETED, reason="an `alias` record has the name"),
             "title": _owner(_CLEARED, "session.title"),
             "title_scope": _owner(_CLEARED, reason=_IN_KEY),
+            "labels": _owner(_CLEARED, "session.labels"),
             "carry_over": _owner(_CLEARED, "session.note"),
             "opening_note": _owner(_CLEARED, "session.opening_note"),
             "resume_reason": _owner(_DELETED, reason="why a worker was interrupted"),
             "cwd": _owner(_DELETED, reason=_FOR_AGENT),
             "config": _owner(_DELETED, reason=_FOR_AGENT),
             "model_override": _owner(_DELETED, reason=_FOR_AGENT),
+            "worktree": _owner(_DELETED, reason=_FOR_AGENT),
         },
         technical=(
             "id",
@@ -513,6 +539,11 @@ TABLES: Final[Mapping[str, Table]] = {
             "interruptions",
             "asked_turn_ended_at",
             "staff_until",
+            "last_message_at",
+            "pinned_at",
+            "project_id",
+            "title_by_model",
+            "read_only",
         ),
     ),
     "shown_lists": Table(
@@ -537,6 +568,15 @@ TABLES: Final[Mapping[str, Table]] = {
             "search_until",
         ),
     ),
+    "turn_steps": Table(
+        kept="until their turn ends",
+        by="routers",
+        personal={
+            "name": _writer(_DELETED, reason="the worker's own word for what it did"),
+            "result": _writer(_DELETED, reason="what a running turn has found so far"),
+        },
+        technical=("turn_id", "session_id", "attempt", "kept_at"),
+    ),
     "turns": Table(
         kept="`retention.turns` (90 d) after they ended",
         by="retain",
@@ -548,6 +588,7 @@ TABLES: Final[Mapping[str, Table]] = {
         },
         technical=(
             "has_spoken",
+            "has_steps",
             "id",
             "session_id",
             "agent",

@@ -1,10 +1,11 @@
-"""List the metrics of a router as Prometheus and its users see them."""
+"""List the metrics of routers and adapters as Prometheus and its users see them."""
 
 from typing import Final, NamedTuple
 
 from prometheus_client.metrics import MetricWrapperBase
 
 from chatlane.observability.metrics import Metrics
+from chatlane_adapters.kit import metrics as adapter_metrics
 
 
 class DeclaredMetric(NamedTuple):
@@ -31,3 +32,8 @@ def declared_metrics(metrics: Metrics) -> list[DeclaredMetric]:
 
 
 METRICS: Final = tuple(declared_metrics(Metrics()))
+ADAPTER_METRICS: Final = tuple(
+    _declared(value)
+    for value in vars(adapter_metrics).values()
+    if isinstance(value, MetricWrapperBase)
+)

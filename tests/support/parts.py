@@ -3,15 +3,19 @@
 from collections.abc import Collection
 from typing import Final, Literal
 
-Part = Literal["together", "alone", "slow", "other"]
+Part = Literal["together", "alone", "sweeps", "slow", "other"]
 
 _OTHER_TARGETS: Final = frozenset({"containers", "benchmark", "long"})
+
+MARK_OF_PART: Final = {"alone": "acceptance", "sweeps": "slow", "slow": "slow"}
+"""A mark that the tests of a part have, where the part is small; their files name it."""
 
 
 def part_of(marks: Collection[str]) -> Part:
     """Return the part that a test with these marks belongs to."""
     if not _OTHER_TARGETS.isdisjoint(marks):
         return "other"
+    needs_all = "acceptance" in marks and "untimed" not in marks
     if "slow" in marks:
-        return "slow"
-    return "alone" if "acceptance" in marks and "untimed" not in marks else "together"
+        return "slow" if needs_all else "sweeps"
+    return "alone" if needs_all else "together"

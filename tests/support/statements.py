@@ -21,7 +21,13 @@ _RUNS_SQL: Final = frozenset(
 )
 
 # What is done with the rights of other roles, in whole modules, and what routers run of these.
-_OTHER_MODULES: Final = ("erase_sql.", "erasure_list_sql.", "export_sql.", "retention_sql.")
+_OTHER_MODULES: Final = (
+    "catalogue_sql.",
+    "erase_sql.",
+    "erasure_list_sql.",
+    "export_sql.",
+    "retention_sql.",
+)
 _NO_ROUTER: Final = frozenset({"audit.EXPIRE_SQL", "grants.HELD_SQL"})
 # What a router asks the erasure list, and notes for it.
 _OF_ERASURE_LIST: Final = frozenset(

@@ -25,11 +25,20 @@ KEY: Final = '\n[erasure]\nkey = "an erasure key of at least 32 bytes"\n'
 BY_ROUTERS: Final = {
     *("sessions title", "sessions reset", "sessions resume", "sessions fork", "sessions remove"),
     *("sessions list", "sessions show", "sessions tail", "sessions export"),
+    *("sessions count", "sessions search", "sessions create", "sessions submit"),
+    *("sessions update", "sessions label", "sessions folders", "sessions move"),
+    *("sessions archive", "sessions unarchive", "sessions pin", "sessions unpin"),
+    *("sessions protect", "sessions unprotect", "sessions mark", "sessions unmark"),
+    *("sessions end", "sessions reopen", "sessions suspend", "sessions stop", "sessions prune"),
     *("transcripts removed", "transcripts restore"),
 }
 # Looking, servers of one's own, files, and what has its own audit: people who write.
 CHANGES_NOTHING: Final = {
     *("demo", "dev", "chat", "check", "router", "echo-worker", "explain", "smoke"),
+    *("adapter capabilities", "adapter delete-files", "conform adapter", "conform worker"),
+    *("adapter discord", "adapter mail", "adapter matrix", "adapter slack"),
+    *("adapter telegram", "adapter whatsapp"),
+    *("bot backup", "bot restore", "bot worker"),
     *("admin verify", "admin nats-config", "admin nats-keys"),
     *("dead-letters list", "people erasures", "people erasure-list"),
 }
@@ -39,8 +48,10 @@ HERE: Final = {
     *("people erase", "people export", "people replay-erasures"),
     *("people show", "people hand-over", "people split", "people split-chat"),
 }
-# tests/integration/importer runs it, and looks at its line.
-ELSEWHERE: Final = {"import hermes"}
+# tests/integration/importer runs them. All write one line, and test_command.py looks at one.
+ELSEWHERE: Final = {
+    *("import hermes", "import claude-code", "import chatgpt", "import open-webui"),
+}
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401 - of typer's own click

@@ -15,9 +15,9 @@ import pytest
 
 from chatlane.cli.chat import Address
 from chatlane.config.settings import load_settings
-from chatlane_devkit.servers.embedded import free_port
 from chatlane_schemas.codec import encode
 from chatlane_schemas.topology import subjects
+from chatlane_servers.embedded import free_port
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer
 from tests.support.servers.databases import with_login

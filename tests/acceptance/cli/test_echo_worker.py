@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from chatlane_devkit.servers.embedded import free_port
+from chatlane_servers.embedded import free_port
 from tests.support.eventually import eventually
 from tests.support.service.installation import Installation
 

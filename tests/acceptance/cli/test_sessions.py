@@ -101,20 +101,6 @@ async def test_a_chat_begins_anew_goes_back_and_is_copied(talked: Installation) 
     assert (await talked.run("sessions", "remove", copy["id"], "--yes")).code == 3
 
 
-async def test_wrong_command_lines_change_nothing(installed: Installation) -> None:
-    for arguments in (
-        ("list", "--person", "ann"),
-        ("list", "--person", "A b/local/ann"),
-        ("list", "--platform", "no such!"),
-        ("list", "--active", "soon"),
-        ("--limit", "1", "list"),
-        ("title", ANN, "words", "--clear"),
-    ):
-        ended = await installed.run("sessions", *arguments)
-        assert ended.code == 2, ended
-        assert "Traceback" not in ended.err
-
-
 async def test_tail_goes_on_with_what_comes_until_the_session_ends(
     installed: Installation,
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlane_devkit.servers.embedded import free_port
+from chatlane_servers.embedded import free_port
 from tests.support.eventually import eventually
 from tests.support.servers.secured_nats import open_secured_nats
 from tests.support.service.installation import CONFIG, Installation

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlane_devkit.servers.embedded import free_port
+from chatlane_servers.embedded import free_port
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database
 from tests.support.service.installation import CONFIG, Installation

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from chatlane_devkit.servers.binaries import server_directory
+from chatlane_servers.binaries import server_directory
 from tests.acceptance.conftest import Tell
 from tests.support.chaos import Plan, run_chaos
 from tests.support.nemesis import CRASH_POINT, WEIGHTS

@@ -1,9 +1,11 @@
-"""SIGKILL of the router and of the adapter while a question of a turn is open."""
+"""SIGKILL of processes in the middle of a turn that asks a question or has finished a step."""
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -35,6 +37,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.untimed]
 PATIENCE: Final = timedelta(seconds=60)
 # Longer than a router is away.
 LEASE: Final = timedelta(seconds=90)
+WORKER: Final = Path(__file__).parents[3] / "examples" / "conform_worker.py"
 FIELDS: Final = (
     FormField(
         name="city",
@@ -95,10 +98,13 @@ class Chats:
             part.start()
 
 
-@pytest.fixture
-async def chats(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[Chats]:
+@asynccontextmanager
+async def open_chats(
+    tmp_path: Path, nats_url: str, database_url: str, lease: timedelta
+) -> AsyncIterator[Chats]:
+    """Start a router and an adapter."""
     async with (
-        open_service(tmp_path, nats_url, database_url, turn_lease=LEASE) as service,
+        open_service(tmp_path, nats_url, database_url, turn_lease=lease) as service,
         open_connection(nats_url, name="test") as client,
     ):
         database = await asyncpg.connect(database_url)
@@ -116,6 +122,13 @@ async def chats(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterat
             await database.close()
 
 
+@pytest.fixture
+async def chats(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[Chats]:
+    async with open_chats(tmp_path, nats_url, database_url, LEASE) as chats:
+        yield chats
+
+
+@pytest.mark.slow
 async def test_a_form_survives_the_kill_of_router_and_adapter(chats: Chats) -> None:
     attempts: list[int] = []
     answers: list[QuestionAnswer] = []
@@ -149,3 +162,25 @@ async def test_a_form_survives_the_kill_of_router_and_adapter(chats: Chats) -> N
     assert attempts == [1]
     values: dict[str, FieldValue] = {"city": "bgo", "days": 4}
     assert answers == [QuestionAnswer(None, is_default=False, values=values)]
+
+
+@pytest.mark.slow
+async def test_a_finished_step_survives_the_kill_of_worker_and_router(
+    tmp_path: Path, nats_url: str, database_url: str
+) -> None:
+    lease = timedelta(seconds=3)
+    variables = {"NATS_URL": nats_url, "AGENT": TURN_AGENT}
+    worker = Process("worker", [str(WORKER)], tmp_path, **variables)
+    kept = "SELECT attempt FROM turn_steps"
+    async with open_chats(tmp_path, nats_url, database_url, lease) as chats:
+        chats.parts.append(worker)
+        worker.start()
+        try:
+            await chats.write("step 5 oslo")
+            await eventually(partial(chats.database.fetchval, kept), PATIENCE)
+            await chats.kill_and_restart()
+            await chats.until_shown("kept oslo 1")
+            assert await chats.database.fetchval("SELECT attempt FROM turns") == 2
+            assert await chats.database.fetchval(kept) is None
+        finally:
+            await worker.kill()

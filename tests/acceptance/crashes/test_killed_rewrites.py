@@ -12,7 +12,7 @@ import pytest
 
 from tests.acceptance.crashes.transcript_rewriter import rewrite_until_killed
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.slow]
 
 SESSION: Final = UUID(int=(0x018F << 112) + 1)
 OLD: Final = tuple(f"r{n}" for n in range(1, 201))

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from chatlane_client import SessionApi
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import NatsServer, open_nats
 from chatlane_schemas.topology import subjects
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import NatsServer, open_nats
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database

@@ -15,10 +15,11 @@ from nats.aio.client import Client
 
 from chatlane.config.nats_users import new_seed
 from chatlane_client import AdapterClient, Refusal, SessionApi, open_connection
-from chatlane_devkit.servers.embedded import free_port
 from chatlane_schemas import InboundEvent, OutboundMessage, new_envelope_id
 from chatlane_schemas.inbound import Chat, Sender
+from chatlane_schemas.live_turns import TurnOutcome
 from chatlane_schemas.session_api.people import Person
+from chatlane_servers.embedded import free_port
 from tests.support.eventually import eventually
 from tests.support.servers.secured_nats import SecuredNats, open_secured_nats
 from tests.support.service.installation import CONFIG, Installation
@@ -135,6 +136,14 @@ async def test_everything_is_done_by_users_of_their_own(company: Company) -> Non
         of_ann = ("--person", f"{PLATFORM}/{ACCOUNT}/ann", "--json")
         [listed] = (await operator.done("sessions", "list", *of_ann)).splitlines()
         assert json.loads(listed)["title"] == "talk"
+
+        async with company.connected("web") as web:
+            sessions = SessionApi(web, principal="web", acting_for=ann)
+            opened = await sessions.create(origin="page")
+            # It also hears the end of a turn whose session has no chat.
+            submission = await sessions.submit(opened.id, "from a page", wait=True)
+            assert submission.outcome == TurnOutcome.OK
+            assert submission.answer is not None
 
         await operator.done("sessions", "reset", session["session_key"])
         await adapter.publish(event("again"))

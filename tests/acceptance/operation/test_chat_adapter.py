@@ -14,15 +14,17 @@ from typing import Final
 import pytest
 
 from chatlane_client import Answer, NoReply, Reply, Turn, TurnWorker, open_connection
-from chatlane_devkit.servers.embedded import free_port
+from chatlane_devkit.platforms.scripted.chats import Chat
+from chatlane_devkit.platforms.scripted.server import MAX_TEXT, ChatServer, open_chat_server
 from chatlane_schemas import Attachment, Button, Part
+from chatlane_servers.embedded import free_port
 from tests.support.eventually import eventually
-from tests.support.platforms.chat_server import MAX_TEXT, Chat, ChatServer, open_chat_server
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database
 from tests.support.servers.secured_nats import SecuredNats, open_secured_nats
 from tests.support.service.installation import CONFIG, Installation
 from tests.support.service.processes import Process
+from tests.support.service.receipts import until_known
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(180)]
 
@@ -85,6 +87,7 @@ class Company:
     """The secured servers, a router, an adapter, a platform and an agent."""
 
     nats: SecuredNats
+    dsn: str
     platform: ChatServer
     agent: Agent
     router: Process
@@ -120,7 +123,7 @@ async def company(
         arguments = ["-m", "chatlane", "router", "--config", str(config)]
         router = Process("router", arguments, directory, **variables)
         adapter = chat_adapter("adapter", directory, nats, platform)
-        its = Company(nats, platform, agent, router, adapter)
+        its = Company(nats, dsn, platform, agent, router, adapter)
         async with working(its):
             router.start()
             adapter.start()
@@ -141,8 +144,7 @@ def chat_adapter(name: str, directory: Path, nats: SecuredNats, platform: ChatSe
         "TLS_CA_FILE": str(nats.ca_file),
         "PLATFORM": PLATFORM,
         "ACCOUNT": ACCOUNT,
-        "CHAT_HOST": "127.0.0.1",
-        "CHAT_PORT": str(platform.port),
+        "CHAT_URL": platform.url,
         "PATH": os.environ["PATH"],
     }
     return Process(name, [str(ROOT / "examples" / "chat_adapter.py")], directory, **variables)
@@ -218,6 +220,7 @@ async def test_a_reply_brings_the_message_that_it_answers(company: Company) -> N
     await eventually(lambda: chat.said == ["heard the first"])
     answer = list(chat.shown.values())[-1]
     assert answer.reply_to == first.id
+    await until_known(company.dsn, answer.id)
     company.platform.write(chat, "why", reply_to=answer.id)
     await eventually(lambda: chat.said[1:] == ["heard why about heard the first"])
 
@@ -386,6 +389,7 @@ async def test_a_killed_adapter_edits_the_draft_of_the_earlier_one(company: Comp
     company.agent.may_end.clear()
     company.platform.write(chat, "write")
     await eventually(lambda: chat.said == ["Once upon "])
+    await until_known(company.dsn, list(chat.shown)[-1])
     await company.adapter.kill()
     company.agent.may_end.set()
     company.adapter.start()

@@ -1,11 +1,14 @@
 """`chatlane demo` and `chatlane dev` as people run them: to the end, to Ctrl-C, to kill -9."""
 
 import json
+import re
 import signal
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 from chatlane.config.settings import load_settings
@@ -121,6 +124,11 @@ async def test_dev_can_be_talked_to_from_its_directory(tmp_path: Path) -> None:
         async with started(tmp_path, "-m", "chatlane", "sessions") as sessions:
             assert await sessions.process.wait() == 0, sessions.text
             assert "agent:main:terminal:local:dm:ann" in sessions.text
+        (link,) = re.findall(r"sign in +(http://\S+)", run.text)
+        async with httpx.AsyncClient(base_url=link.partition("/sign-in")[0]) as browser:
+            assert (await browser.get(link)).status_code == HTTPStatus.SEE_OTHER
+            listed = (await browser.get("/api/v1/sessions")).json()["sessions"]
+            assert [session["platform"] for session in listed] == ["terminal"]
         run.process.send_signal(signal.SIGINT)
         assert await run.process.wait() == 0
         assert run.processes() == []
@@ -173,3 +181,15 @@ async def test_dev_without_workers_lets_an_example_answer_with_the_declarations_
             assert await worker.process.wait() == 0
         run.process.send_signal(signal.SIGINT)
         assert await run.process.wait() == 0
+
+
+@pytest.mark.slow
+async def test_a_person_chats_with_a_bot_of_the_emulated_telegram(tmp_path: Path) -> None:
+    async with started(tmp_path, "-m", "chatlane", "dev", "--telegram-emulator") as run:
+        await run.until_told("You are Ann")
+        run.say("hello there")
+        await run.until_told("bot> #1 heard: hello there")
+        run.process.send_signal(signal.SIGINT)
+        assert await run.process.wait() == 0
+        assert run.processes() == []
+    assert "Traceback" not in run.text

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from chatlane_client import SessionApi
-from chatlane_devkit.servers.embedded import NatsServer
+from chatlane_servers.embedded import NatsServer
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres, RunningServer
 from tests.support.servers.databases import open_database
@@ -201,6 +201,7 @@ async def test_an_export_holds_all_that_an_erasure_would_delete(
     assert [json.loads(line)["record"] for line in out.splitlines()] == ["person", "end"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_a_restored_database_forgets_again_and_an_old_message_stays_away(
     world: World, postgres_server: RunningPostgres, tmp_path: Path
@@ -270,6 +271,7 @@ async def test_a_worker_that_answers_late_answers_nobody(
             assert "OUTBOUND" in await world.found(others)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_routers_without_the_key_keep_an_erasure_waiting(
     nats_server: RunningServer, database_url: str, tmp_path: Path

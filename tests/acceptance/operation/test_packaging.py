@@ -11,9 +11,16 @@ from typing import Final
 
 import pytest
 
+from chatlane_devkit.model_endpoint import open_model_endpoint
+from chatlane_servers.binaries import server_directory
 from tests.support.command_run import started
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.untimed,
+    pytest.mark.timeout(300),
+    pytest.mark.slow,
+]
 
 ROOT: Final = Path(__file__).parents[3]
 UV: Final = ROOT / ".venv-tools" / "bin" / "uv"
@@ -63,7 +70,15 @@ async def listed_commands(python: Path, directory: Path) -> set[str]:
 
 
 def test_the_product_contains_nothing_of_the_devkit(wheels: Wheels) -> None:
-    assert wheels.keys() == {*PRODUCT, "chatlane_devkit"}
+    others = {
+        "chatlane_adapters",
+        "chatlane_bot",
+        "chatlane_bridges",
+        "chatlane_console",
+        "chatlane_devkit",
+        "chatlane_servers",
+    }
+    assert wheels.keys() == {*PRODUCT, *others}
     for package in PRODUCT:
         names = zipfile.ZipFile(wheels[package]).namelist()
         folders = {name.split("/")[0].partition("-")[0] for name in names}
@@ -94,9 +109,10 @@ async def test_dev_runs_from_installed_wheels_outside_a_checkout(
     wheels: Wheels, tmp_path: Path
 ) -> None:
     product = [str(wheels[package]) for package in PRODUCT[1:]]
-    devkit = str(wheels["chatlane_devkit"])
+    names = ("chatlane_console", "chatlane_devkit", "chatlane_servers")
+    devkit = [str(wheels[name]) for name in names]
     with_extra = f"chatlane[dev] @ {wheels['chatlane'].as_uri()}"
-    python = await environment(tmp_path / "dev", *product, devkit, with_extra)
+    python = await environment(tmp_path / "dev", *product, *devkit, with_extra)
 
     assert await listed_commands(python, tmp_path) >= {"chat", "router", *DEVKIT_COMMANDS}
 
@@ -108,5 +124,31 @@ async def test_dev_runs_from_installed_wheels_outside_a_checkout(
             await chat.until_told("heard: hello there")
         run.process.send_signal(signal.SIGINT)
         assert await run.process.wait() == 0, run.text
+    assert str(ROOT) not in run.text
+    assert "Traceback" not in run.text
+
+
+async def test_a_bot_runs_from_installed_wheels_outside_a_checkout(
+    wheels: Wheels, tmp_path: Path
+) -> None:
+    own = ("chatlane_adapters", "chatlane_bot", "chatlane_console", "chatlane_servers")
+    packages = (*PRODUCT[1:], *own)
+    with_extra = f"chatlane[telegram] @ {wheels['chatlane'].as_uri()}"
+    others = [str(wheels[package]) for package in packages if package != "chatlane_adapters"]
+    adapters = f"chatlane-adapters[telegram] @ {wheels['chatlane_adapters'].as_uri()}"
+    python = await environment(tmp_path / "bot", *others, adapters, with_extra)
+
+    commands = await listed_commands(python, tmp_path)
+    assert commands >= {"chat", "router", "bot", "adapter"}
+    assert not commands & DEVKIT_COMMANDS
+    with server_directory() as directory:
+        async with open_model_endpoint() as model:
+            command = ("-m", "chatlane", "bot", "--data", str(directory / "bot"))
+            options = ("--model", "openai:fake", "--base-url", model.url)
+            async with started(tmp_path, *command, *options, python=str(python)) as run:
+                run.say("hello there")
+                await run.until_told("You said: hello there")
+                run.process.send_signal(signal.SIGINT)
+                assert await run.process.wait() == 0, run.text
     assert str(ROOT) not in run.text
     assert "Traceback" not in run.text

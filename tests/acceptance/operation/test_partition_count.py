@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 from tests.support.service.processes import Process
 from tests.support.service.scene import Scene, open_scene
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.slow]
 
 PER_SECOND: Final = 30
 FEW: Final = 4

@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 from urllib.parse import urlsplit
 
-from chatlane_devkit.servers.embedded import LOOPBACK
+from chatlane_servers.embedded import LOOPBACK
 
 _CHUNK_BYTES: Final = 4096
 # On its way at once, of one direction; a sender waits for the rest.

@@ -10,8 +10,8 @@ import pytest
 
 from chatlane_devkit.judge.history import LogEntry
 from chatlane_devkit.judge.verdict import Run, judge
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import NatsServer, open_nats
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import NatsServer, open_nats
 from tests.support.backups.stream_backup import back_up, restore
 from tests.support.eventually import eventually
 from tests.support.service.load_users import people

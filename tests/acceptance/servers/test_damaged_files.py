@@ -14,9 +14,9 @@ from chatlane.errors import BusUnavailableError
 from chatlane.nats.jetstream import JetStream
 from chatlane_devkit.judge.history import LogEntry
 from chatlane_devkit.judge.verdict import Run, judge
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import NatsServer
-from chatlane_devkit.servers.processes import ServerStartError
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import NatsServer
+from chatlane_servers.processes import ServerStartError
 from tests.acceptance.conftest import Tell
 from tests.support.eventually import eventually
 from tests.support.servers.nats_cluster import NatsCluster, open_nats_cluster

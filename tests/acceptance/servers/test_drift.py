@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 from tests.support.service.processes import TURN_AGENT, apply_topology
 from tests.support.service.scene import Scene
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.slow]
 
 NOTICED_WITHIN = timedelta(seconds=15)
 # A machine with other work to do gets some more.

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from chatlane_devkit.servers.binaries import server_directory, unprivileged_identity
-from chatlane_devkit.servers.embedded import NatsServer, PostgresServer
+from chatlane_servers.binaries import server_directory, unprivileged_identity
+from chatlane_servers.embedded import NatsServer, PostgresServer
 from tests.acceptance.conftest import Tell
 from tests.acceptance.servers.small_disk import SmallDisk, open_small_disk
 from tests.support.eventually import eventually

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from chatlane_devkit.servers.binaries import server_directory
+from chatlane_servers.binaries import server_directory
 from tests.acceptance.conftest import Tell
 from tests.support.servers.nats_cluster import NatsCluster, open_nats_cluster
 from tests.support.servers.nats_users import Keys, with_keys

@@ -15,9 +15,9 @@ import pytest
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.jetstream import JetStream
 from chatlane_client import open_connection
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import EmbeddedServer, NatsServer, PostgresServer
-from chatlane_devkit.servers.processes import ServerStartError
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import EmbeddedServer, NatsServer, PostgresServer
+from chatlane_servers.processes import ServerStartError
 from tests.acceptance.conftest import Tell
 from tests.acceptance.servers.lossy_fs import LossyFs, open_lossy_fs
 from tests.support.eventually import eventually

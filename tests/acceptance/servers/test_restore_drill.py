@@ -20,7 +20,12 @@ from tests.support.eventually import eventually
 from tests.support.service.load_users import Person, people
 from tests.support.service.person_world import ANN, MORE, World
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.untimed,
+    pytest.mark.timeout(240),
+    pytest.mark.slow,
+]
 
 PER_SECOND: Final = 25
 # Of each agent, before and after a backup.

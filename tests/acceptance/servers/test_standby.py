@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from chatlane_devkit.judge.verdict import Run, judge
-from chatlane_devkit.servers.binaries import (
+from chatlane_servers.binaries import (
     postgres_programs,
     server_directory,
     unprivileged_identity,

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from chatlane_adapters.kit.settings import AdapterSettings
 from tests.deploy.kubernetes import manifests, test_policies
 from tests.deploy.kubernetes.custom_resources import is_custom, validate
 from tests.deploy.kubernetes.manifests import (
@@ -30,6 +31,13 @@ WORKER: Final = {
     "secret": "chatlane-nats-main-worker",
     "args": ["echo-worker", "--agent", "main", "--slots", "8", "--health"],
 }
+OUR_ADAPTER: Final = {
+    "name": "slack-assistant",
+    "account": "slack/assistant",
+    "secret": "chatlane-nats-slack-assistant",
+    "tokens": "slack-tokens",
+    "env": [{"name": "CHATLANE_ADAPTER_LOG_LEVEL", "value": "warning"}],
+}
 ADAPTER: Final = {
     "name": "telegram-assistant",
     "account": "telegram/assistant",
@@ -48,7 +56,7 @@ VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
         "size": "large",
         "monitoring": True,
         "workers": [WORKER],
-        "adapters": [ADAPTER],
+        "adapters": [ADAPTER, OUR_ADAPTER],
     },
 }
 # Reads values from standard input, and prints each rendered template or the reason why not.
@@ -158,7 +166,8 @@ def test_the_chart_installs_what_the_overlay_applies() -> None:
     missing = {key for key in overlay if key not in chart}
     assert {name for _, name in missing} == {"chatlane-postgres", "cloudnative-pg"}
     more = {name for _, name in chart.keys() - overlay.keys()}
-    assert more == {"chatlane-smoke-test", "echo-worker", "telegram-assistant"}
+    clients = {"echo-worker", "slack-assistant", "telegram-assistant"}
+    assert more == {"chatlane-smoke-test", *clients}
     different = {key for key in chart.keys() & overlay.keys() if chart[key] != overlay[key]}
     assert different == {
         ("Deployment", "chatlane-router"),
@@ -224,6 +233,24 @@ def test_an_adapter_is_one_process_that_ends_before_the_next_begins() -> None:
         "NKEY_SEED_FILE": "/run/secrets/chatlane/nats.nk",
         "TLS_CA_FILE": "/run/secrets/chatlane/nats-ca.crt",
     }
+
+
+def test_an_adapter_of_ours_runs_the_command_of_its_platform_with_probes() -> None:
+    its = by_key(chart_objects("keda"))["Deployment", "slack-assistant"]["spec"]
+    container = its["template"]["spec"]["containers"][0]
+    assert container["args"] == ["adapter", "slack"]
+    assert container["image"] == f"registry.example.com/chatlane@{DIGEST}"
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    sources = its["template"]["spec"]["volumes"][0]["projected"]["sources"]
+    assert {"secret": {"name": "slack-tokens"}} in sources
+    env = {one["name"]: one["value"] for one in container["env"]}
+    assert env.pop("CHATLANE_ADAPTER_SECRETS_DIR") == "/run/secrets/chatlane"
+    named = {name.removeprefix("CHATLANE_ADAPTER_").lower(): text for name, text in env.items()}
+    assert named.keys() <= AdapterSettings.model_fields.keys()
+    settings = AdapterSettings(**named)
+    assert (settings.account, settings.platform) == ("assistant", "slack")
+    assert (settings.health_host, settings.health_port) == ("0.0.0.0", 8080)  # noqa: S104
+    assert settings.log_level == "warning"
 
 
 def test_clients_reach_nats_and_postgres_may_be_elsewhere() -> None:

@@ -18,8 +18,8 @@ from typing import Final
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import EmbeddedServer, open_nats, open_postgres
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import EmbeddedServer, open_nats, open_postgres
 from tests.support.servers.databases import migrated, open_database
 from tests.support.service.processes import Process
 from tests.support.service.scene import open_scene

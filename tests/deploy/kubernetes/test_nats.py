@@ -6,7 +6,7 @@ from typing import Final
 
 import trustme
 
-from chatlane_devkit.servers.binaries import nats_server_program
+from chatlane_servers.binaries import nats_server_program
 from tests.deploy.kubernetes.manifests import FOLDER, ROOT, objects
 
 TLS: Final = "/etc/nats/tls/"

@@ -110,8 +110,8 @@ async def api(kernel: Kernel) -> Api:
     return Api(kernel)
 
 
-# Only the worker that holds a turn may send these: `integration/client/test_questions.py`.
-OF_WORKERS: Final = {"turn.say", "turn.ask", "turn.answer"}
+# Only the worker that holds a turn may send these: `integration/client/test_questions.py`, `turns/test_steps.py`.
+OF_WORKERS: Final = {"turn.say", "turn.ask", "turn.answer", "turn.step", "turn.keep"}
 
 
 async def test_every_request_of_the_contract_is_answered(api: Api) -> None:
@@ -120,7 +120,9 @@ async def test_every_request_of_the_contract_is_answered(api: Api) -> None:
 
 
 READS: Final = {
-    *("delivery.get", "delivery.find"),
+    *("explain.event", "explain.session"),
+    *("letter.count", "letter.get", "letter.list"),
+    *("delivery.get", "delivery.find", "project.list"),
     *("session.count", "session.find", "session.get", "session.list", "session.peek"),
     *("session.rounds", "transcript.load", "transcript.removed", "transcript.revisions"),
     "transcript.search",

@@ -160,6 +160,7 @@ async def alive(api: Api) -> None:
     assert reply["session"]["id"] == str(session)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("name", sorted(CHANNELS))
 async def test_hostile_values_get_a_clear_error_in_any_place(api: Api, name: str) -> None:
@@ -208,6 +209,6 @@ async def test_what_is_said_twice_counts_as_it_is_checked(api: Api, name: str) -
         reply = await api.ask(channel, body, account=("telegram", "bot"))
         assert session.encode() not in reply
         await attacker.send(body, account=("telegram", "bot"))
-    made = {"session.create", "session.cleanup"}
+    made = {"session.create", "session.cleanup", "project.create"}
     if ".".join(channel.address.split(".")[4:]) not in made:
         assert await api.everything() == before

@@ -14,6 +14,7 @@ from chatlane.api.transcripts import TranscriptQueries
 from chatlane.domain.catalog import Agent
 from chatlane.observability.metrics import Metrics
 from chatlane.requests.change_service import ChangeService
+from chatlane.store.conversations.session_lists import SessionLists
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
@@ -41,7 +42,7 @@ class Api:
         service = ChangeService(kernel.store, kernel.writer, kernel.catalog, SLOTS)
         transcripts = TranscriptQueries(TranscriptReads(kernel.store))
         handlers = request_handler.changes(service.change)
-        handlers |= request_handler.reads(SessionQueries(reads).table())
+        handlers |= request_handler.reads(SessionQueries(reads, SessionLists(kernel.store)).table())
         handlers |= request_handler.reads_of_callers(transcripts.table())
         self._handlers = {
             SessionGet: handlers["session.get"],

@@ -23,7 +23,7 @@ from chatlane.nats.connection import BusOptions
 from chatlane.observability.metrics import Metrics
 from chatlane.search.search_sql import Hit, Place
 from chatlane.search.tokens import Search
-from chatlane.store.conversations.session_reads import SessionPage
+from chatlane.store.conversations.session_lists import SessionPage
 from chatlane.store.history.transcripts import RowsBefore
 from chatlane_client import (
     ConflictingRequestError,
@@ -303,7 +303,7 @@ class Api:
     def handlers(self, request_handler: RequestHandler) -> dict[str, Handle]:
         return (
             request_handler.changes(self.service.change)
-            | request_handler.reads(SessionQueries(self.reads).table())
+            | request_handler.reads(SessionQueries(self.reads, self.reads).table())
             | request_handler.reads_of_callers(TranscriptQueries(self.transcripts).table())
             | request_handler.reads(SearchQueries(self.search).table())
         )

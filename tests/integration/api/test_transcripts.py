@@ -574,6 +574,7 @@ async def test_a_rewrite_that_comes_twice_is_one(api: Api) -> None:
     assert await api.archived(1) == ["a", "b"]
 
 
+@pytest.mark.slow
 async def test_a_rewrite_that_dies_leaves_the_old_or_the_new(api: Api) -> None:
     """The server ends the connection of a rewrite at a moment of its own choice."""
     await api.add_session(1)

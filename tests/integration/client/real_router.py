@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -16,6 +17,11 @@ from chatlane.nats.topology import apply
 from chatlane_client import open_connection
 from tests.integration.client.routing import ACCOUNT, DESK, MAIN, PARTITIONS, PLATFORM, SLOTS
 from tests.support.eventually import eventually
+
+LEASE: Final = timedelta(seconds=15)
+"""So long that a busy machine loses no turn."""
+SHORT_LEASE: Final = timedelta(seconds=3)
+"""For tests of lost claims."""
 
 _CONFIG: Final = Template("""
 [nats]
@@ -48,6 +54,7 @@ async def real_router(
     *,
     busy: BusyMode = "collect",
     outbox_rows: int = 20_000,
+    lease: timedelta = LEASE,
 ) -> AsyncIterator[App]:
     """Route until the end of the block; yields the running router.
 
@@ -57,6 +64,7 @@ async def real_router(
         dsn: A migrated database.
         busy: What messages do to a running turn of the turn agent.
         outbox_rows: How many rows may wait for a full stream.
+        lease: How long a claim of the turn agent lasts without a renewal.
     """
     config = directory / "chatlane.toml"
     text = _CONFIG.substitute(
@@ -66,7 +74,7 @@ async def real_router(
         slots=SLOTS,
         outbox_rows=outbox_rows,
         turn_agent=MAIN.name,
-        lease=f"{MAIN.lease.total_seconds():g}s",
+        lease=f"{lease.total_seconds():g}s",
         busy=busy,
         stream_agent=DESK.name,
         ack_wait=f"{DESK.ack_wait.total_seconds():g}s",

@@ -10,11 +10,12 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane.app import App
-from chatlane_client import AgentUnavailableError, Reply, Turn, open_connection
+from chatlane_client import AgentUnavailableError, Reply, Turn, TurnFailedError, open_connection
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_schemas import Role, TranscriptRow
+from chatlane_schemas.questions import LARGEST_STEP
 from chatlane_schemas.turns import ClaimStatus
-from tests.integration.client.real_router import real_router
+from tests.integration.client.real_router import SHORT_LEASE, real_router
 from tests.integration.client.routing import Chats, delivering, said, working
 from tests.support.eventually import eventually
 
@@ -25,7 +26,7 @@ BOOKED = TranscriptRow(role=Role.TOOL, tool_call_id="c1", content="table 4")
 
 @pytest.fixture
 async def app(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[App]:
-    async with real_router(tmp_path, nats_url, database_url) as running:
+    async with real_router(tmp_path, nats_url, database_url, lease=SHORT_LEASE) as running:
         yield running
 
 
@@ -155,3 +156,43 @@ async def test_c92_a_turn_waits_for_an_agent_that_is_unavailable(
     assert len(attempts) == times + 2
     assert chats.texts("1") == ["first"]
     assert chats.texts("2") == ["second"]
+
+
+async def test_a_step_of_the_largest_result_is_run_once(client: Client) -> None:
+    # JSON in JSON has a backslash before each of these.
+    largest = '"' * ((LARGEST_STEP - 2) // 2)
+    calls: list[int] = []
+
+    async def search(attempt: int) -> str:
+        calls.append(attempt)
+        return largest
+
+    async def answer(turn: Turn) -> str:
+        found = await turn.step("search", search, turn.attempt)
+        assert found == largest
+        if turn.attempt == 1:
+            raise TurnFailedError("again", retry=True)
+        return "done"
+
+    chats = Chats()
+    async with delivering(client, chats.deliver) as adapter, working(client, answer):
+        await adapter.publish(said("look it up"))
+        await chats.until_said("done")
+    assert calls == [1]
+
+
+async def test_a_step_that_cannot_be_kept_fails_the_turn_at_once(client: Client) -> None:
+    attempts: list[int] = []
+
+    async def answer(turn: Turn) -> str:
+        attempts.append(turn.attempt)
+        return await turn.step("search", too_much)
+
+    async def too_much() -> str:
+        return "x" * LARGEST_STEP
+
+    chats = Chats()
+    async with delivering(client, chats.deliver) as adapter, working(client, answer):
+        await adapter.publish(said("look it up"))
+        await eventually(lambda: chats.texts() != [])
+    assert attempts == [1]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from chatlane_client import (
     NoReply,
@@ -19,6 +20,7 @@ from chatlane_client import (
     TurnWorker,
     open_connection,
 )
+from chatlane_client.turn_reader import TurnReader
 from chatlane_schemas import (
     LivePiece,
     Person,
@@ -35,7 +37,7 @@ from chatlane_schemas import (
     TurnWaiting,
     WaitReason,
 )
-from tests.integration.client.real_router import real_router
+from tests.integration.client.real_router import SHORT_LEASE, real_router
 from tests.integration.client.routing import (
     ACCOUNT,
     MAIN,
@@ -56,7 +58,7 @@ pytestmark = pytest.mark.integration
 async def client(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[Client]:
     """A connection to a server with a router."""
     async with (
-        real_router(tmp_path, nats_url, database_url),
+        real_router(tmp_path, nats_url, database_url, lease=SHORT_LEASE),
         open_connection(nats_url, name="test") as connection,
     ):
         yield connection
@@ -320,6 +322,44 @@ async def test_a_reader_that_lost_a_piece_gets_a_recap_in_its_place(
     assert isinstance(recap, TurnRecap)
     assert isinstance(last, TurnPiece)
     assert (first.piece.text, recap.pieces[0].text, last.piece.text) == ("a", "abc", "d")
+
+
+async def test_pieces_that_come_before_their_start_are_shown_by_a_recap(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adapter learns from the start which agent may show pieces; routers publish it later."""
+    chats, may_end = Chats(), asyncio.Event()
+    heard, held, pieces = TurnReader._hear, list[tuple[TurnReader, Msg]](), list[Msg]()
+
+    async def hear(reader: TurnReader, model: type[TurnUpdate] | None, message: Msg) -> None:
+        if model is None and ".started." in message.subject:
+            held.append((reader, message))
+        else:
+            pieces.extend([message] if model is TurnPiece else [])
+            await heard(reader, model, message)
+        if len(pieces) > 1 and held:
+            await heard(held[0][0], None, held.pop(0)[1])
+
+    async def stream(turn: Turn) -> str:
+        await turn.delta("one ")
+        await turn.delta("two ")
+        await may_end.wait()
+        return "one two"
+
+    monkeypatch.setattr(TurnReader, "_hear", hear)
+    async with (
+        working(client, stream),
+        delivering(client, chats.deliver) as adapter,
+        following(adapter.watch()) as seen,
+    ):
+        await adapter.publish(said("count"))
+        await eventually(of_type(seen, TurnRecap))
+        may_end.set()
+        await chats.until_said("one two")
+    started, recap, *_ = seen
+    assert isinstance(started, TurnStarted)
+    assert isinstance(recap, TurnRecap)
+    assert [piece.text for piece in recap.pieces] == ["one two "]
 
 
 async def published_nowhere(*_: object) -> None:

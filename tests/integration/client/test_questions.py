@@ -35,7 +35,7 @@ from chatlane_schemas import (
 from chatlane_schemas.content.elements import Press
 from chatlane_schemas.topology.streams import StreamName, outbound_durable
 from tests.integration.client.deliveries.test_rich_answers import Platform
-from tests.integration.client.real_router import real_router
+from tests.integration.client.real_router import SHORT_LEASE, real_router
 from tests.integration.client.routing import (
     ACCOUNT,
     PLATFORM,
@@ -58,7 +58,7 @@ OPTIONS = (Button(label="Yes", value="y"), Button(label="No, thanks", value="n")
 @pytest.fixture
 async def client(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[Client]:
     async with (
-        real_router(tmp_path, nats_url, database_url),
+        real_router(tmp_path, nats_url, database_url, lease=SHORT_LEASE),
         open_connection(nats_url, name="test") as connection,
     ):
         yield connection

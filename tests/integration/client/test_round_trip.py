@@ -33,7 +33,7 @@ from chatlane_schemas import (
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName, routed_durable
 from tests.integration.client.fake_router import FakeRouter
-from tests.integration.client.real_router import real_router
+from tests.integration.client.real_router import SHORT_LEASE, real_router
 from tests.integration.client.routing import (
     AGENTS,
     DESK,
@@ -58,7 +58,8 @@ def routing(
     """The fake that the other tests rely on, and the router itself."""
     if request.param == "fake":
         return FakeRouter(bus_url, AGENTS, SLOTS).running()
-    return real_router(tmp_path, bus_url, request.getfixturevalue("database_url"))
+    database_url = request.getfixturevalue("database_url")
+    return real_router(tmp_path, bus_url, database_url, lease=SHORT_LEASE)
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ async def test_a_turn_longer_than_its_lease_is_renewed(client: Client) -> None:
 
     async def think(turn: Turn) -> str:
         attempts.append(turn.attempt)
-        await asyncio.sleep(MAIN.lease.total_seconds() * 2)
+        await asyncio.sleep(SHORT_LEASE.total_seconds() * 1.5)
         return "thought about it"
 
     async with working(client, think), delivering(client, chats.deliver) as adapter:

@@ -13,7 +13,7 @@ from chatlane.app import App
 from chatlane.store import pending_messages
 from chatlane_client import NoReply, Reply, SessionApi, Turn, open_connection
 from chatlane_schemas.topology import subjects
-from tests.integration.client.real_router import real_router
+from tests.integration.client.real_router import SHORT_LEASE, real_router
 from tests.integration.client.routing import (
     MAIN,
     PRINCIPAL,
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 async def app(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[App]:
-    async with real_router(tmp_path, nats_url, database_url) as running:
+    async with real_router(tmp_path, nats_url, database_url, lease=SHORT_LEASE) as running:
         yield running
 
 

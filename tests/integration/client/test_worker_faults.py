@@ -176,6 +176,28 @@ async def test_a_worker_that_cannot_renew_stops_itself(client: Client, bus_url: 
     assert [result.attempt for result in fake.results] == [2]
 
 
+async def test_a_turn_that_comes_back_to_its_process_ends_no_worker(
+    client: Client, router: FakeRouter
+) -> None:
+    chats, agent = Chats(), Agent()
+    agent.may_answer.clear()
+    async with working(client, agent.answer), delivering(client, chats.deliver) as adapter:
+        await adapter.publish(said("hello"))
+        await eventually(lambda: agent.attempts == [1])
+        # The renewals of the first attempt are not answered, so it goes on beside the second one.
+        router.faults.lost_renew_replies = 2
+        router.take_away_turns()
+        await eventually(lambda: agent.attempts == [1, 2])
+        assert agent.cancelled == []
+        await eventually(lambda: agent.cancelled == [1])
+
+        agent.may_answer.set()
+        await chats.until_said("hello")
+        await adapter.publish(said("again"))
+        await chats.until_said("again")
+    assert agent.attempts == [1, 2, 1]
+
+
 async def test_a_turn_taken_away_cancels_its_handler(client: Client, router: FakeRouter) -> None:
     chats, agent = Chats(), Agent()
     agent.may_answer.clear()

@@ -76,6 +76,7 @@ _UNKNOWN: Final = {
     "platform": "telegram",
     "account": "other",
     "chat": CHAT,
+    "cursor": "place",
     "agent": "other",
     "session": SESSION,
     "audience": "shared",
@@ -243,10 +244,9 @@ class Scene:
             before = now
         return now
 
-    async def leases(self) -> frozenset[str]:
-        """Return the subjects of the leases that the server keeps."""
-        name = StreamName.DELIVERERS
-        info = await self._jetstream.request(f"STREAM.INFO.{name}", {"subjects_filter": ">"})
+    async def subjects_in(self, stream: str) -> frozenset[str]:
+        """Return the subjects of what a stream keeps."""
+        info = await self._jetstream.request(f"STREAM.INFO.{stream}", {"subjects_filter": ">"})
         return frozenset(info["state"].get("subjects") or ())
 
     async def _state(self) -> State:
@@ -538,9 +538,10 @@ async def effects(scene: Scene, user: str, tried: list[Attempt], *, walls_only: 
         now = after.streams.get(stream)
         if now is None:
             found.append(f"stream {stream} is gone")
-        elif stream == StreamName.DELIVERERS:
-            # A lease takes the place of the one before it, and ends by itself.
-            wrong = {its for its in await scene.leases() if not _may_be_stored(its, may)}
+        elif stream in {StreamName.DELIVERERS, StreamName.CURSORS}:
+            # A message takes the place of the one before it, and a lease ends by itself.
+            kept = await scene.subjects_in(stream)
+            wrong = {its for its in kept if not _may_be_stored(its, may)}
             found += [f"stored in {stream}: {its}" for its in sorted(wrong)]
             if now["config"] != was["config"]:
                 found.append(f"stream {stream} changed")

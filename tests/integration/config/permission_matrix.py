@@ -35,11 +35,17 @@ from tests.support.servers.secured_nats import SHIPPED, SecuredNats, open_secure
 REVIEWED: Final = REPOSITORY / "schemas/permissions.csv"
 HEAD: Final = ("environment", "user", "account", "may", "subject")
 
-# Own ones of somebody, and one that is nobody's.
-ACCOUNTS: Final = (("telegram", "assistant"), ("slack", "workbot"), ("telegram", "other"))
+# Own ones of adapters, one of no user, and sessions without a chat of a front end.
+ACCOUNTS: Final = (
+    ("telegram", "assistant"),
+    ("slack", "workbot"),
+    ("telegram", "other"),
+    ("page", "web"),
+)
 SLOTS: Final = (0, 31, 32)
 SAMPLES: Final = {
     "chat": subjects.chat_token("701"),
+    "cursor": "place",
     "session": "0195e6a0-4c00-8000-9b5e-2f0c6f1d0a01",
     "turn": "0195e6a0-4c00-8000-9b5e-2f0c6f1d0a02",
     "partition": "1",
@@ -173,7 +179,9 @@ def _chosen(user: str) -> dict[Part, tuple[Part, ...]]:
 
 def _of_the_contract(user: str) -> Iterator[Probe]:
     """Yield the subjects of every channel and of the logs, own ones and others'."""
-    for address in [*(channel.address for channel in every_channel()), subjects.LOG, subjects.RLOG]:
+    read_by_subject = f"$JS.API.DIRECT.GET.{StreamName.CURSORS}.{subjects.CURSOR}"
+    addresses = (*(channel.address for channel in every_channel()), subjects.LOG, subjects.RLOG)
+    for address in (*addresses, read_by_subject):
         has = set(subjects.placeholders(address))
         varied = [
             [(part, value) for value in values]

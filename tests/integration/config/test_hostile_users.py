@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 USERS: Final = hostile_users()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 async def test_a1_every_right_with_every_reply_subject_changes_nothing_of_others(user: str) -> None:
     async with open_scene() as scene:
@@ -65,6 +66,7 @@ async def require_own_rights_were_used(scene: Scene, before: State, user: str) -
         assert any(its.startswith(head) and tail in its for its in added)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", ["telegram-assistant", "main-worker", "notes-worker", "observer"])
 async def test_a1_in_one_account_the_same_attempts_delete_streams_and_forge_messages(
     user: str,

@@ -19,6 +19,7 @@ from chatlane.config.nats_users import MAX_SUBSCRIPTIONS, BusUsers
 from chatlane.domain.catalog import Agent
 from chatlane.nats.jetstream import ApiRefusedError, JetStream
 from chatlane.nats.topology import apply
+from chatlane_client import AdapterClient
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import (
     StreamName,
@@ -40,6 +41,8 @@ pytestmark = pytest.mark.integration
 
 ACCOUNT: Final = ("telegram", "assistant")
 ADAPTER: Final = "telegram-assistant"
+OTHER_ACCOUNT: Final = ("slack", "workbot")
+OTHER_ADAPTER: Final = "slack-workbot"
 CHAT: Final = subjects.chat_token("701")
 DURABLE: Final = outbound_durable(*ACCOUNT)
 OUTBOUND: Final = subjects.outbound(*ACCOUNT, CHAT)
@@ -329,3 +332,35 @@ async def test_a_snapshot_goes_where_its_maker_says_so_a_backup_is_trusted(
 
         await eventually(is_gone)
         assert backup.refused == []
+
+
+async def test_an_adapter_reads_the_cursors_of_its_account_only(server: SecuredNats) -> None:
+    """The request names the subject; a body that asks for another one changes nothing."""
+    own, foreign = (subjects.cursor(*it, "offset") for it in (ACCOUNT, OTHER_ACCOUNT))
+    direct = f"$JS.API.DIRECT.GET.{StreamName.CURSORS}"
+    for user, subject in ((ADAPTER, own), (OTHER_ADAPTER, foreign)):
+        async with connected(server, user) as writer:
+            await writer.client.jetstream().publish(subject, subject.encode())
+    async with connected(server, ADAPTER) as adapter:
+        adapting = AdapterClient(adapter.client, platform="telegram", account="assistant")
+        for body in (
+            b"",
+            b'{"seq":2}',
+            b'{"next_by_subj":"chat.v1.cursor.>"}',
+            b'{"last_by_subj":"%b"}' % foreign.encode(),
+            b'{"multi_last":["chat.v1.cursor.>"],"batch":10}',
+            b'{"batch":10,"seq":1}',
+        ):
+            inbox = adapter.client.new_inbox()
+            arriving = await adapter.client.subscribe(inbox)
+            await adapter.client.publish(f"{direct}.{own}", body, reply=inbox)
+            answers = [await arriving.next_msg(timeout=5)]
+            with contextlib.suppress(nats.errors.TimeoutError):
+                answers.append(await arriving.next_msg(timeout=0.2))
+            assert all(foreign.encode() not in its.data for its in answers), body
+        for refused in (f"{direct}.{foreign}", direct):
+            with pytest.raises((nats.errors.NoRespondersError, nats.errors.TimeoutError)):
+                await adapter.client.request(refused, b'{"seq":2}', timeout=0.5)
+        await adapting.save_cursor("offset", "7")
+        assert await adapting.load_cursor("offset") == "7"
+        assert await adapting.load_cursor("since") is None

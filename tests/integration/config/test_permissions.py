@@ -29,8 +29,6 @@ from chatlane.observability.metrics import Metrics
 from chatlane_client import Refusal, open_connection
 from chatlane_client.transport.secured import SecuredClient
 from chatlane_devkit.contract import ACCOUNTS, REPOSITORY
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import open_nats
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import (
     StreamName,
@@ -38,6 +36,8 @@ from chatlane_schemas.topology.streams import (
     declared_streams,
     outbound_durable,
 )
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import open_nats
 from tests.integration.config import permission_matrix
 from tests.support.backups.stream_backup import back_up, restore
 from tests.support.eventually import eventually

@@ -119,6 +119,7 @@ def is_claimed(turn_id: UUID, claims: list[ClaimReply]) -> Stage:
     return claim
 
 
+@pytest.mark.slow
 async def test_a_death_at_any_statement_loses_and_repeats_nothing(kernel: Kernel) -> None:
     """C17: of arrival, claim and result, each statement in turn, the commits included."""
     died: Counter[str] = Counter()

@@ -242,6 +242,20 @@ async def test_an_album_is_one_turn(kernel_with: KernelWith, busy: Any) -> None:
     assert all(len(one.attachments) == 1 for one in claimed.messages[:3])
 
 
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 3, 1)])
+async def test_an_album_is_one_turn_however_late_its_files_come(
+    kernel: Kernel, order: tuple[int, ...]
+) -> None:
+    first, *_ = [
+        await say(kernel, number, "", album_id="A", awaits_files=True) for number in (1, 2, 3)
+    ]
+    for number in order:
+        assert await notices(kernel) == []
+        await bring(kernel, number)
+    claimed = await kernel.run_turn(first.session)
+    assert [len(one.attachments) for one in claimed.messages] == [1, 1, 1]
+
+
 async def test_albums_of_two_people_and_two_albums_are_two(kernel_with: KernelWith) -> None:
     kernel = await kernel_with(patient(busy="queue"))
     group: Fields = {"kind_of_chat": "group", "chat": "-5", "thr": "7", "is_forum": True}

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from chatlane_devkit.servers.embedded import open_nats, open_postgres
+from chatlane_servers.embedded import open_nats, open_postgres
 
 
 async def main(directory: Path, programs: Path) -> None:

@@ -14,16 +14,16 @@ import nats
 import psutil
 import pytest
 
-from chatlane_devkit.servers import embedded
-from chatlane_devkit.servers.binaries import (
+from chatlane_servers import embedded
+from chatlane_servers.binaries import (
     _copy_programs,
     postgres_programs,
     require_passable,
     server_directory,
     unprivileged_identity,
 )
-from chatlane_devkit.servers.embedded import NatsServer, PostgresServer, open_nats, open_postgres
-from chatlane_devkit.servers.processes import Identity, ServerStartError
+from chatlane_servers.embedded import NatsServer, PostgresServer, open_nats, open_postgres
+from chatlane_servers.processes import Identity, ServerStartError
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
@@ -270,10 +270,8 @@ async def test_programs_that_the_other_user_cannot_reach_are_copied(
     hidden.mkdir(mode=0o700)
     installation = hidden / installed.parent.name / installed.name
     _copy_programs(installed, hidden)
-    monkeypatch.setattr(
-        "chatlane_devkit.servers.binaries._wheel_installation", lambda: installation
-    )
-    monkeypatch.setattr("chatlane_devkit.servers.binaries._SHARED_CACHE", directory / "shared")
+    monkeypatch.setattr("chatlane_servers.binaries._wheel_installation", lambda: installation)
+    monkeypatch.setattr("chatlane_servers.binaries._SHARED_CACHE", directory / "shared")
     copy = postgres_programs(identity)
     assert copy.is_relative_to(directory / "shared")
     assert copy == postgres_programs(identity)

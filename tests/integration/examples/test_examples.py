@@ -17,12 +17,12 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from chatlane_client import AdapterClient, open_connection
-from chatlane_devkit.servers.embedded import free_port
-from chatlane_devkit.servers.programs import Program
 from chatlane_schemas import RoutedMessage, TurnDelta, TurnNotice, decode, encode
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName, routed_durable
 from chatlane_schemas.turns import CancelReason, TurnControl
+from chatlane_servers.embedded import free_port
+from chatlane_servers.programs import Program
 from tests.integration.client.fake_router import FakeRouter
 from tests.integration.client.routing import (
     ACCOUNT,
@@ -82,7 +82,18 @@ async def example(
         await program.stop()
 
 
-@pytest.mark.parametrize("name", ["worker", "llm_worker", "adapter"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "worker",
+        "llm_worker",
+        "langgraph_worker",
+        "openai_agents_worker",
+        "claude_worker",
+        "conform_worker",
+        "adapter",
+    ],
+)
 async def test_ctrl_c_while_no_server_answers_ends_without_a_traceback(
     name: str, tmp_path: Path
 ) -> None:
@@ -173,6 +184,7 @@ def heard(answers: list[str | None]) -> list[str]:
     return [(answer or "").partition(" heard: ")[2] for answer in answers]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("router")
 async def test_two_subscribers_one_killed_keep_order_and_answer_once(
     client: Client, bus_url: str, tmp_path: Path
@@ -244,6 +256,7 @@ async def test_a_repeated_answer_is_kept_once(client: Client, bus_url: str, tmp_
     assert chats.texts() == ["#1 heard: hello"]
 
 
+@pytest.mark.slow
 async def test_a_subscriber_outlives_a_killed_server(
     nats_server: RunningServer, tmp_path: Path
 ) -> None:

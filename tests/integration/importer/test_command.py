@@ -1,4 +1,4 @@
-"""`chatlane import hermes` as an operator runs it."""
+"""`chatlane import` as an operator runs it."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from tests.integration.importer.conftest import OldHome
+from tests.integration.importer.exports import write_lines
 from tests.support.servers.databases import login_of
 
 pytestmark = pytest.mark.integration
@@ -17,7 +18,9 @@ pytestmark = pytest.mark.integration
 CONFIG = "[platforms.telegram.accounts.bot]\n[platforms.slack.accounts.a]\n[platforms.slack.accounts.b]\n"
 
 
-async def run(directory: Path, database_url: str, *arguments: str) -> tuple[int, str, str]:
+async def run(
+    directory: Path, database_url: str, *arguments: str, system: str = "hermes"
+) -> tuple[int, str, str]:
     """Run it with the rights of routers, and without a server of NATS."""
     (directory / "chatlane.toml").write_text(CONFIG)
     process = await asyncio.create_subprocess_exec(
@@ -25,7 +28,7 @@ async def run(directory: Path, database_url: str, *arguments: str) -> tuple[int,
         "-m",
         "chatlane",
         "import",
-        "hermes",
+        system,
         *arguments,
         cwd=directory,
         env={
@@ -65,7 +68,9 @@ async def test_json_is_for_programs(home: OldHome, database_url: str, tmp_path: 
     assert "new sessions" not in json.loads(out)["imported"]
     database = await asyncpg.connect(database_url)
     try:
-        lines = await database.fetch("SELECT outcome, detail FROM audit WHERE action = 'import'")
+        lines = await database.fetch(
+            "SELECT outcome, detail FROM audit WHERE action = 'import' ORDER BY id"
+        )
     finally:
         await database.close()
     assert [line["outcome"] for line in lines] == ["begun", "done", "begun", "done"]
@@ -101,3 +106,34 @@ async def test_an_import_of_nothing_is_an_error(database_url: str, tmp_path: Pat
     (tmp_path / "old" / "sessions.json").write_text(json.dumps(index))
     code, _, err = await run(tmp_path, database_url, str(tmp_path / "old"))
     assert (code, "nothing was imported" in err) == (1, True)
+
+
+async def test_sessions_of_claude_code_are_imported(database_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "projects" / "a" / "b.jsonl"
+    write_lines(path, {"role": "user", "content": "words of a person"}, "{torn in the middle")
+    arguments = (str(tmp_path / "projects"), "--person", "telegram/bot/701", "--json")
+    code, out, err = await run(tmp_path, database_url, *arguments, system="claude-code")
+    assert (code, "damaged: a/b.jsonl" in err) == (1, True), err
+    report = json.loads(out)
+    assert report["imported"] == {"messages": 1, "new sessions": 1}
+    assert [(one["what"], one["examples"]) for one in report["left_out"]] == [
+        ("line", ["a/b.jsonl line 2"])
+    ]
+    assert "words" not in out + err
+
+    wrong = await run(
+        tmp_path, database_url, str(tmp_path), "--profile", "nobody", system="claude-code"
+    )
+    assert wrong[0] == 2, wrong
+
+
+async def test_exports_are_imported(database_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "chats.json"
+    chat = {"id": "a", "messages": [{"role": "user", "content": "words of a person"}]}
+    path.write_text(json.dumps([chat]))
+    code, out, err = await run(tmp_path, database_url, str(path), system="open-webui")
+    assert (code, "1 new sessions" in out, "words" in out + err) == (0, True, False), err
+
+    code, out, err = await run(tmp_path, database_url, str(path), system="chatgpt")
+    assert (code, "no conversation of ChatGPT" in out) == (1, True), err
+    assert "chatlane: damaged: chats.json" in err

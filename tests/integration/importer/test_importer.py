@@ -18,8 +18,8 @@ from chatlane.domain.addressing.sources import Address
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform
 from chatlane.domain.policy import KeyRules, ResetPolicy
 from chatlane.importer.hermes_files import UnreadableHomeError, open_home
-from chatlane.importer.importer import Adoption, Report
-from chatlane.importer.records import Omission
+from chatlane.importer.importer import Adoption
+from chatlane.importer.records import Omission, Report
 from chatlane.postgres.pool import Store
 from chatlane.store.addressing import aliases
 from chatlane.store.conversations import lane_merges
@@ -198,13 +198,28 @@ async def test_a_suspended_conversation_is_over(home: OldHome, store: Store) -> 
 
 
 async def test_what_is_left_out_is_told_with_its_reason(home: OldHome, store: Store) -> None:
-    report = await adopt(home.path, store)
-    assert reasons(report, "session") == {
-        "chatlane.toml declares no platform cli": 1,
-        "chatlane.toml declares no platform cron": 1,
-    }
-    omission = Omission("session", "chatlane.toml declares no platform cli")
-    assert report.omitted.examples[omission] == ["terminal"]
+    report = await adopt(home.path, store, catalog("telegram", "slack"))
+    assert reasons(report, "session") == {"chatlane.toml declares no platform whatsapp": 1}
+    omission = Omission("session", "chatlane.toml declares no platform whatsapp")
+    assert report.omitted.examples[omission] == [home.id("whatsapp")]
+
+
+async def test_sessions_of_programs_keep_their_origin_and_need_no_platform(
+    home: OldHome, store: Store
+) -> None:
+    with writing(home.path) as execute:
+        execute("UPDATE sessions SET archived = 1 WHERE id IN ('terminal', ?)", (home.id("dm"),))
+    await adopt(home.path, store)
+    found = await rows(
+        store,
+        "SELECT platform, origin, session_key, archived_at IS NOT NULL, end_reason FROM sessions "
+        "WHERE origin <> 'chat' OR archived_at IS NOT NULL ORDER BY platform",
+    )
+    assert found == [
+        ("cli", "cli", "agent:main:cli:hermes:dm:hermes%3Aterminal", True, "imported"),
+        ("cron", "cron", "agent:main:cron:hermes:dm:hermes%3Ahelper", False, "imported"),
+        ("telegram", "chat", "agent:main:telegram:bot:dm:111", True, None),
+    ]
 
 
 async def test_doing_it_again_changes_nothing(home: OldHome, store: Store) -> None:
@@ -307,7 +322,7 @@ async def test_a_home_at_rest_stays_as_it_was(home: OldHome, store: Store) -> No
 
 async def test_bad_rows_lose_nothing_else(home: OldHome, store: Store) -> None:
     whole = await adopt(home.path, store, catalog())
-    assert not whole.done
+    assert whole.done == {"new sessions": 2, "messages": 1, "lanes": 0, "old keys": 0}
     message = "INSERT INTO messages (session_id, role, content, tool_calls, timestamp) VALUES (?, ?, ?, ?, ?)"
     with writing(home.path) as execute:
         execute(message, (home.id("dm"), "assistant", "x", "[not json", 1.0))

@@ -18,9 +18,9 @@ from chatlane.postgres.pool import Store, open_store
 from chatlane.privacy.erasure_list import deleted_of_log
 from chatlane.reconciliation.topology_drift import DriftWatch
 from chatlane.store.logs import log_trims, partitions
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import open_nats
 from chatlane_schemas.topology import subjects
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import open_nats
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, log_specs, open_logs
 from tests.support.servers.nats_users import arguments_of, with_keys
 

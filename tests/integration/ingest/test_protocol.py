@@ -25,6 +25,7 @@ EXAMPLES: Final = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0 if _MORE else 300)
 def test_nothing_is_lost_doubled_or_out_of_order(
     shared_nats: RunningServer, postgres_server: RunningPostgres, template_database: str

@@ -9,7 +9,7 @@ import pytest
 from chatlane.errors import BusUnavailableError
 from chatlane.nats.connection import Bus, BusOptions, forget_unsent, open_bus
 from chatlane.nats.jetstream import JetStream
-from chatlane_devkit.servers.embedded import NatsServer, open_nats
+from chatlane_servers.embedded import NatsServer, open_nats
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningServer
 

@@ -149,7 +149,7 @@ async def test_a_gap_breaks_the_reader(logs: LogStreams) -> None:
         await eventually(lambda: reader.is_caught_up)
         # As if the first delivery had been lost on the way.
         reply = "$JS.ACK.INBOUND.test.1.7.2.1700000000000000000.0"
-        await reader._received(Msg(logs.bus.client, "chat.v1.log.1.a.b.c", reply, b"second"))
+        reader._received(Msg(logs.bus.client, "chat.v1.log.1.a.b.c", reply, b"second"))
         await asyncio.wait_for(reader.broken.wait(), 5)
         assert reader.break_reason == "gap"
         assert not reader.messages

@@ -6,13 +6,12 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import pytest
+from typing_extensions import override
 
 from chatlane.nats import topology
 from chatlane.nats.connection import BusOptions, open_bus
 from chatlane.nats.event_storage import EventStorage
-from chatlane.nats.jetstream import ApiRefusedError, JetStream
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import open_nats
+from chatlane.nats.jetstream import ApiRefusedError, JetStream, StreamState
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import (
@@ -24,6 +23,8 @@ from chatlane_schemas.topology.streams import (
     declared_streams,
 )
 from chatlane_schemas.topology.subjects import LiveTurnPath, wildcards
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import open_nats
 from tests.support.servers.log_streams import PARTITIONS, LogStreams, log_specs
 
 pytestmark = pytest.mark.integration
@@ -157,11 +158,11 @@ PREVIOUS_EVENTS = (wildcards(subjects.EVENT),)
 
 async def test_a_router_starts_on_the_streams_of_the_previous_release(jetstream: JetStream) -> None:
     streams = changed(StreamName.EVENTS, subjects=PREVIOUS_EVENTS)
-    previous = [spec for spec in streams if spec.name is not StreamName.DELIVERERS]
+    previous = [spec for spec in streams if not spec.is_of_adapters]
     fewer = changed_durable("telegram=bot", max_ack_pending=256)
     await topology.apply(jetstream, previous, fewer)
     assert await topology.verify(jetstream, ALL, DURABLES, is_starting=True) == []
-    assert len(await topology.verify(jetstream, ALL, DURABLES)) == 3
+    assert len(await topology.verify(jetstream, ALL, DURABLES)) == 4
     slower = changed_durable("sales-0", ack_wait=timedelta(minutes=5))
     assert len(await topology.verify(jetstream, ALL, slower, is_starting=True)) == 1
 
@@ -189,3 +190,28 @@ async def test_events_without_a_stream_are_known_from_its_subjects(jetstream: Je
     await topology.apply(jetstream, ALL, [])
     await storage.look(jetstream)
     assert not storage.lacks(turn)
+
+
+class GoingBack(JetStream):
+    """Takes the turn events from EVENTS as soon as somebody has read the stream."""
+
+    @override
+    async def find_stream(self, stream: str) -> StreamState | None:
+        state = await super().find_stream(stream)
+        if stream == StreamName.EVENTS and state is not None:
+            older = {**state.config, "subjects": list(PREVIOUS_EVENTS)}
+            await self.request(f"STREAM.UPDATE.{stream}", older)
+        return state
+
+
+async def test_whoever_learns_that_events_differ_gets_no_event_that_they_lack(
+    logs: LogStreams,
+) -> None:
+    jetstream = GoingBack(logs.bus.client)
+    await topology.apply(jetstream, ALL, DURABLES)
+    storage = EventStorage()
+    turn = subjects.turn_event("ended", LiveTurnPath("telegram", "bot", "person", uuid4()))
+    for _ in range(2):
+        differences = await storage.compare(jetstream, ALL, DURABLES)
+        assert storage.lacks(turn) or not differences
+    assert storage.lacks(turn)

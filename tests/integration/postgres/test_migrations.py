@@ -1,5 +1,6 @@
 """Each migration by itself: what says that it can be rolled back can, and the others refuse."""
 
+import asyncio
 from pathlib import Path
 from typing import Final, LiteralString
 
@@ -7,6 +8,7 @@ import asyncpg
 import pytest
 
 from chatlane.postgres.migrations import MigrationError, migrate, run_dbmate
+from tests.support.eventually import eventually
 from tests.support.servers.migrations import apply_each, way_back
 
 pytestmark = pytest.mark.integration
@@ -34,6 +36,9 @@ FROM pg_proc WHERE pronamespace = 'public'::regnamespace
 UNION ALL SELECT 'setting', unnest(setconfig), '', ''
 FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase
 WHERE datname = current_database() AND setrole = 0
+"""
+_WAITING: Final[LiteralString] = """
+SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'lanes'::regclass AND NOT granted)
 """
 
 
@@ -95,3 +100,36 @@ async def test_a_change_of_the_number_of_partitions_is_finished_before_0180(
             await connection.execute("UPDATE partitions SET stop_before = 5, next_count = 0")
     finally:
         await connection.close()
+
+
+async def test_a_migration_that_waits_for_a_table_keeps_nobody_from_it(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    older.mkdir()
+    newer.mkdir()
+    create = "-- migrate:up\nCREATE TABLE lanes ();\n-- migrate:down\n"
+    change = "-- migrate:up\nALTER TABLE lanes ADD COLUMN noted int;\n-- migrate:down\n"
+    (older / "0001_create.sql").write_text(create)
+    (newer / "0001_create.sql").write_text(create)
+    (newer / "0002_change.sql").write_text(change)
+    await run_dbmate(empty_database_url, older, "migrate")
+    reading = await asyncpg.connect(empty_database_url)
+    another = await asyncpg.connect(empty_database_url)
+    try:
+        async with reading.transaction():
+            await reading.execute("SELECT FROM lanes")
+            migrating = asyncio.create_task(run_dbmate(empty_database_url, newer, "migrate"))
+
+            async def is_waiting() -> bool:
+                return bool(await another.fetchval(_WAITING))
+
+            await eventually(is_waiting)
+            # Behind the migration, and before the transaction that it waits for ends.
+            await another.execute("SELECT FROM lanes", timeout=20)
+            assert not migrating.done()
+        await migrating
+        await another.execute("SELECT noted FROM lanes")
+    finally:
+        await reading.close()
+        await another.close()

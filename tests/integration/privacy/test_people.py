@@ -29,7 +29,7 @@ from chatlane.search.indexer import SearchFilling
 from chatlane.search.search_sql import Place, SearchReads
 from chatlane.search.tokens import search_of
 from chatlane.store.addressing import identities
-from chatlane.store.conversations.session_reads import SessionReads
+from chatlane.store.conversations.session_lists import SessionLists
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
@@ -85,7 +85,7 @@ class Service:
         self.now = DAY
         self.streams = MemoryStreams(DAY)
         self.caller = Caller(kernel)
-        self.lists = SessionReads(kernel.store)
+        self.lists = SessionLists(kernel.store)
         self.transcripts = TranscriptReads(kernel.store)
         self._filling = SearchFilling(kernel.store.transaction, Metrics())
         self._search = SearchReads(kernel.store, identities.find_owners)

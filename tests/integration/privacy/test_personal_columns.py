@@ -197,9 +197,36 @@ async def world(own_kernel: Kernel) -> World:
         ANN,
     )
     await kernel.fetch(
+        "INSERT INTO projects (id, owner, name, colour, place, created_at)"
+        " SELECT id, owner, 'word16ofann', '#6366f1', 1, started_at FROM sessions WHERE id = $1",
+        own,
+    )
+    await kernel.fetch(
+        "INSERT INTO drafts (session_id, owner, text, changed_at)"
+        " SELECT id, owner, 'word17ofann', started_at FROM sessions WHERE id = $1",
+        own,
+    )
+    # Of a session that has become one of several people.
+    await kernel.fetch(
+        "INSERT INTO drafts (session_id, owner, text, changed_at)"
+        " SELECT $2, owner, 'word18ofann', started_at FROM sessions WHERE id = $1",
+        own,
+        shared,
+    )
+    await kernel.fetch(
+        "INSERT INTO read_marks (session_id, owner, through_seq, read_at)"
+        " SELECT id, owner, 1, started_at FROM sessions WHERE id = $1",
+        own,
+    )
+    await kernel.fetch(
         "UPDATE sessions SET resume_marked_at = $1, resume_reason = 'word15ofann' WHERE id = $2",
         service.now,
         own,
+    )
+    await kernel.fetch(
+        "INSERT INTO turn_steps (turn_id, session_id, attempt, name, result)"
+        " SELECT DISTINCT turn_id, session_id, 1, 'word16ofann', '\"word17ofann\"' FROM messages"
+        " WHERE content = 'word2ofann' AND turn_id IS NOT NULL",
     )
     return World(service, own, shared)
 

@@ -73,6 +73,9 @@ def test_every_stream_is_in_the_manual_with_its_age() -> None:
     told = MANUAL.partition("| stream | holds | kept |")[2].partition("\n\n")[0]
     for stream in declared_streams():
         (line,) = (line for line in told.splitlines() if stream.name in re.findall(r"\w+", line))
+        if stream.is_read_by_subject:
+            assert "until the adapter saves the next one" in line
+            continue
         if stream.max_age is None:
             assert "`streams.replay_window` (72 h)" in line
             continue

@@ -225,6 +225,14 @@ async def test_after_a_restart_the_end_of_the_stream_is_searched(world: World) -
     assert await world.compare() == {}
 
 
+async def test_a_stream_that_was_always_empty_is_compared_after_a_restart(world: World) -> None:
+    assert await world.compare() == {}
+    await world.kernel.fetch("UPDATE stream_marks SET host = 'before' WHERE stream = 'ROUTED'")
+    assert await world.compare() == {}
+    await world.ask("one")
+    assert await world.compare() == {}
+
+
 async def test_what_may_be_on_its_way_is_left_for_later(world: World) -> None:
     await world.ask("one")
     assert await world.compare() == {}

@@ -37,6 +37,7 @@ async def pile_up(kernel: Kernel, words: list[str], at_once: int = 250) -> UUID:
     return session
 
 
+@pytest.mark.slow
 async def test_a_thousand_that_wait_are_answered_in_order(kernel: Kernel) -> None:
     words = [f"m{number}" for number in range(1000)]
     session = await pile_up(kernel, words)

@@ -12,6 +12,7 @@ from chatlane.api.sessions import SessionQueries
 from chatlane.domain.catalog import Agent
 from chatlane.domain.policy import ResetPolicy
 from chatlane.observability.metrics import Metrics
+from chatlane.store.conversations.session_lists import SessionLists
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import decode
 from chatlane_schemas.session_api.people import Person
@@ -450,7 +451,7 @@ async def test_rounds_are_counted_from_a_time_on_and_for_the_owner(kernel: Kerne
 async def test_whatever_is_asked_about_rounds_is_answered(kernel: Kernel) -> None:
     """Every value of the request replaced by everything that is no such value."""
     session = await placed(kernel, "1")
-    queries = SessionQueries(SessionReads(kernel.store))
+    queries = SessionQueries(SessionReads(kernel.store), SessionLists(kernel.store))
     handlers = RequestHandler(Metrics()).reads(queries.table())
     whole = request(session, since=DAY.isoformat(), acting_for=person("701"))
     for path in places(whole):

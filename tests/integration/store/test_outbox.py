@@ -1,5 +1,6 @@
 """The outbox in SQL: order of ids, who gets a row, who may take one over."""
 
+import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -9,6 +10,7 @@ import pytest
 from chatlane.domain.effects import Publication
 from chatlane.postgres.pool import Store
 from chatlane.store import outbox
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -215,6 +217,33 @@ async def test_two_sweeps_never_share_rows(store: Store) -> None:
     async with store.transaction() as first, store.transaction() as second:
         assert texts(await outbox.adopt(first, ME, STREAMS, 10)) == ["one"]
         assert await outbox.adopt(second, OTHER, STREAMS, 10) == []
+
+
+async def test_an_adoption_waits_for_rows_in_the_order_in_which_they_are_deleted(
+    store: Store,
+) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+    # Adoption looks for rows of one stream after the other.
+    first, second = publication("one"), publication("two", stream="EVENTS")
+    older, newer = await insert(store, OTHER, first, second)
+    await insert(store, None, publication("three"))
+
+    async def adopt_patiently() -> list[str]:
+        async with store.transaction() as connection:
+            await connection.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
+            return texts(await outbox.adopt(connection, ME, ("EVENTS", "OUTBOUND"), 10))
+
+    async with store.transaction() as deleting:
+        await deleting.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        await outbox.delete(deleting, [older.id])
+        adopting = asyncio.create_task(adopt_patiently())
+
+        async def is_waiting() -> bool:
+            return bool(await deleting.fetchval(waiting))
+
+        await eventually(is_waiting)
+        await outbox.delete(deleting, [newer.id])
+    assert await adopting == ["three"]
 
 
 async def test_reread_tells_which_rows_are_still_mine(store: Store) -> None:

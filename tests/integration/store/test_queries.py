@@ -59,7 +59,7 @@ async def fresh_store(
 def test_all_statements_are_found() -> None:
     assert len(QUERIES) > 30
     assert "outbox.INSERT_OUTBOX_SQL" in QUERIES
-    assert "session_reads.SessionReads._PAGE" in QUERIES
+    assert "session_lists.PAGE_SQL" in QUERIES
 
 
 @each_query
@@ -150,6 +150,12 @@ INSERT INTO sessions (id, session_key, agent, platform, started_at, title, title
     FROM generate_series(1, 60000) AS n;
 INSERT INTO lanes (session_key, session_id)
     SELECT session_key, id FROM sessions;
+INSERT INTO projects (id, owner, name, colour, place)
+    SELECT id, 'telegram:bot:' || started_at || id, 'Garden', '#6366f1', 1 FROM sessions;
+INSERT INTO drafts (session_id, owner, text, changed_at)
+    SELECT id, 'telegram:bot:' || id, 'words', now() FROM sessions;
+INSERT INTO read_marks (session_id, owner, through_seq, read_at)
+    SELECT id, 'telegram:bot:' || id, 1, now() FROM sessions;
 INSERT INTO session_holds (session_id, name, held_until)
     SELECT id, 'job', now() FROM sessions;
 UPDATE sessions SET check_at = now() + random() * interval '1 day' WHERE random() < 0.1;
@@ -158,6 +164,8 @@ INSERT INTO lane_aliases (alias, session_key)
 INSERT INTO turns (id, session_id, agent, state, source, due_at)
     SELECT id, id, 'main', CASE WHEN random() < 0.01 THEN 'claimed' ELSE 'done' END, '{}', now()
     FROM sessions;
+INSERT INTO turn_steps (turn_id, session_id, attempt, name, result)
+    SELECT id, id, 1, 'look', '{}' FROM sessions;
 INSERT INTO messages (session_id, seq, id, role, content, created_at, turn_id)
     SELECT id, 1, id, 'user', 'hello', now(), id FROM sessions;
 INSERT INTO removed_messages (session_id, removal, seq, reason, id, role, created_at,

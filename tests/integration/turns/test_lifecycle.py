@@ -67,6 +67,26 @@ async def test_a_claimed_turn_is_taken_for_everybody_else(kernel: Kernel, asked:
     assert (other.token, other.messages, other.session_id) == (None, (), None)
 
 
+async def test_copies_of_a_waiting_claim_share_its_answer(kernel: Kernel, asked: Placed) -> None:
+    turn = await turn_of(kernel, asked)
+    first, copy, other = await asyncio.gather(
+        *(kernel.claim(turn, claim_id=claim_id) for claim_id in ("c1", "c1", "c2"))
+    )
+    assert copy is first
+    assert (first.status, other.status) == ("claimed", "taken")
+
+
+async def test_a_claim_that_is_given_up_does_not_end_its_copy(
+    kernel: Kernel, asked: Placed
+) -> None:
+    turn = await turn_of(kernel, asked)
+    first, copy = (asyncio.create_task(kernel.claim(turn, claim_id="c1")) for _ in range(2))
+    await asyncio.sleep(0)  # Both wait for the answer.
+    first.cancel()
+    assert (await copy).status == "claimed"
+    assert first.cancelled()
+
+
 async def test_the_same_claim_gets_the_same_answer(kernel: Kernel, asked: Placed) -> None:
     turn = await turn_of(kernel, asked)
     first = await kernel.claim(turn, claim_id="c1")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from chatlane_devkit.servers.embedded import PostgresServer
+from chatlane_servers.embedded import PostgresServer
 
 _PATIENCE: Final = timedelta(minutes=10)
 # Both have two cores to themselves while a database is restored.

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import asyncpg
 
-from chatlane_devkit.servers.binaries import unprivileged_identity
-from chatlane_devkit.servers.embedded import PostgresServer
+from chatlane_servers.binaries import unprivileged_identity
+from chatlane_servers.embedded import PostgresServer
 from tests.support.eventually import eventually
 from tests.support.servers.databases import with_login
 

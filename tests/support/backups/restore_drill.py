@@ -11,9 +11,9 @@ import asyncpg
 
 from chatlane.config.settings import load_settings
 from chatlane_devkit.judge.history import History
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import NatsServer, PostgresServer, open_nats, open_postgres
 from chatlane_schemas.topology.streams import STREAMS_OF_PEOPLE
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import NatsServer, PostgresServer, open_nats, open_postgres
 from tests.support.backups.database_backup import dump, restore_database
 from tests.support.backups.point_in_time import PointInTime
 from tests.support.backups.stream_backup import Backup, back_up, restore

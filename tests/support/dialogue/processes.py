@@ -7,8 +7,8 @@ from typing import Final
 
 from chatlane_client import open_connection
 from chatlane_devkit.dialogue import adapter, worker
+from chatlane_devkit.dialogue.dialogue_config import ADAPTER_USER, WORKER_USER
 from chatlane_devkit.dialogue.people import DialoguePeople
-from chatlane_devkit.dialogue.setting import ADAPTER_USER, WORKER_USER
 from chatlane_devkit.judge.event_log import EventLog
 from tests.support.service.processes import Service
 

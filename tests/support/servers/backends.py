@@ -17,8 +17,8 @@ from typing import Protocol, TypeVar
 import nats
 from typing_extensions import override
 
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import open_nats, open_postgres
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import open_nats, open_postgres
 from tests.support.servers import containers
 from tests.support.servers.databases import with_database
 

@@ -19,7 +19,7 @@ from docker.errors import DockerException
 from testcontainers.core.container import DockerContainer
 from typing_extensions import override
 
-from chatlane_devkit.servers.embedded import free_port
+from chatlane_servers.embedded import free_port
 
 _START_PATIENCE: Final = timedelta(seconds=60)
 _POLL: Final = timedelta(milliseconds=50)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chatlane_devkit.servers.embedded import NatsServer
+from chatlane_servers.embedded import NatsServer
 from tests.support.servers.databases import execute, with_login
 
 HANG_UP_SQL: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1"

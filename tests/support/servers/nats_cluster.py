@@ -14,7 +14,7 @@ import httpx
 from nats.aio.client import Client
 
 from chatlane.nats.jetstream import JetStream
-from chatlane_devkit.servers.embedded import LOOPBACK, NatsServer, free_port
+from chatlane_servers.embedded import LOOPBACK, NatsServer, free_port
 from tests.support.eventually import eventually
 from tests.support.servers.route_links import RouteLinks
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import asyncpg
 from typing_extensions import override
 
-from chatlane_devkit.servers.embedded import LOOPBACK, PostgresServer
-from chatlane_devkit.servers.processes import ServerProcess
+from chatlane_servers.embedded import LOOPBACK, PostgresServer
+from chatlane_servers.processes import ServerProcess
 from tests.support.eventually import eventually
 from tests.support.servers.databases import migrated
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Final
 
-from chatlane_devkit.servers.embedded import LOOPBACK
+from chatlane_servers.embedded import LOOPBACK
 
 _CHUNK_BYTES: Final = 65_536
 # What a server says first when it connects to another one.

@@ -27,8 +27,8 @@ from chatlane.config.nats_users import (
 )
 from chatlane.nats.connection import Bus, BusOptions
 from chatlane_devkit.contract import ACCOUNTS, REPOSITORY, USERS
-from chatlane_devkit.servers.binaries import server_directory
-from chatlane_devkit.servers.embedded import NatsServer, open_nats
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.embedded import NatsServer, open_nats
 from tests.support.eventually import eventually
 from tests.support.servers.nats_cluster import open_nats_cluster
 

@@ -70,6 +70,14 @@ SELECT (SELECT count(*) FROM outbox) AS "outbox rows",
     (SELECT count(*) FROM deliveries WHERE state <> 'delivered' AND message_id <> ALL($1::uuid[]))
         AS "messages without a receipt"
 """
+# Which rows of the outbox nobody publishes, without what they say.
+_UNPUBLISHED: Final[LiteralString] = """
+SELECT stream, array_to_string((string_to_array(subject, '.'))[:5], '.') AS subject,
+    outbox.router::text, version, seen_until >= clock_timestamp() AS is_live,
+    count(*), min(outbox.id) AS first, min(created_at)::text AS since
+FROM outbox LEFT JOIN routers ON routers.id = outbox.router
+GROUP BY 1, 2, 3, 4, 5 ORDER BY first
+"""
 
 
 class EventRecorder:
@@ -148,10 +156,14 @@ class EventRecorder:
         async def is_settled() -> bool:
             left, dead = await self.left_over(), await self.dead()
             assert not users.unheard, f"unheard: {sorted(users.unheard)[:5]}; {left}; {dead}"
-            assert not any(left.values()), f"{left}; {dead}"
+            assert not any(left.values()), f"{left}; {dead}; {await self.unpublished()}"
             return True
 
         await eventually(is_settled, timeout)
+
+    async def unpublished(self) -> list[dict[str, object]]:
+        """Return the rows of the outbox, counted by stream, beginning of the subject and router."""
+        return [dict(row) for row in await self.fetch(_UNPUBLISHED)]
 
     async def until_taken(self, count: int) -> None:
         """Wait until so many messages have their place in a transcript."""

@@ -34,11 +34,14 @@ ONCE: Final = (*AFTER_DEATHS, *WHEN_STOPPED, RouterPoint.PARTITIONS_CLAIMED)
 
 
 async def until_dead(process: Process, point: str) -> None:
-    """Wait until a process has ended itself, and require that it did so at the point."""
+    """Wait until a process has ended itself, and require that it did so at the point.
+
+    A router that is stopped with no row left to delete ends in order.
+    """
     await eventually(lambda: process.exit_code is not None, REACHED_WITHIN)
     reached = [told["point"] for told in process.events("library_logged") if "point" in told]
     if point == RouterPoint.DELETED and not reached:
-        # A batch may delete the last rows before the stop: then the router ends in order.
+        # A batch may have deleted the last rows before the stop.
         assert process.exit_code == 0
         return
     assert (process.exit_code, reached) == (-signal.SIGKILL, [point])

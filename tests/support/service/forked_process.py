@@ -10,13 +10,13 @@ import os
 import runpy
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final
 
-from chatlane_devkit.servers.child_guard import die_with_parent
-from chatlane_devkit.servers.processes import ServerProcess
+from chatlane_servers.child_guard import die_with_parent
+from chatlane_servers.processes import ServerProcess
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 # What routers and workers import, where they do so only when they run.
@@ -46,7 +46,7 @@ class ForkedProcess(ServerProcess):
             log_path: Where all output goes.
             environment: All of it.
         """
-        _CONTEXT.set_forkserver_preload(list(_PRELOADED))
+        _CONTEXT.set_forkserver_preload([*_PRELOADED, *_adapter_of(arguments)])
         process = _CONTEXT.Process(
             target=_become, args=(list(arguments), str(log_path), dict(environment))
         )
@@ -54,6 +54,12 @@ class ForkedProcess(ServerProcess):
         log_path.touch()
         process.start()
         self._process = _Handle(process)
+
+
+def _adapter_of(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield what the adapter of a platform imports: its library takes seconds."""
+    if list(arguments[1:3]) == ["chatlane", "adapter"]:
+        yield f"chatlane_adapters.{arguments[3]}.adapter"
 
 
 class _Handle:

@@ -19,7 +19,7 @@ from chatlane.failpoints import CRASH_VARIABLE, FREEZE_VARIABLE
 from chatlane.nats.jetstream import JetStream
 from chatlane.nats.topology import apply
 from chatlane_client import open_connection
-from chatlane_devkit.servers.programs import LogTail, Program
+from chatlane_servers.programs import LogTail, Program
 from tests.support.eventually import eventually
 from tests.support.servers.databases import login_of
 from tests.support.servers.nats_users import Keys
@@ -49,7 +49,7 @@ USERS: Final[Mapping[str, Mapping[str, object]]] = {
     "adapter": {"role": "adapter", "account": f"{PLATFORM}/{ACCOUNT}"},
 }
 
-_STARTED_WITHIN: Final = timedelta(seconds=30)
+_STARTED_WITHIN: Final = timedelta(seconds=90)
 _ROOT: Final = Path(__file__).parents[3]
 _SUBSCRIBER: Final = _ROOT / "examples" / "subscriber.py"
 _WATCHED: Final = Path(__file__).with_name("watched_subscriber.py")

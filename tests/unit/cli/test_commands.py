@@ -16,7 +16,7 @@ from chatlane.cli.shared.options import DEV_CONFIG
 from chatlane.cli.shared.short_ids import matching, only_match, short_digits
 from chatlane.cli.shared.terminal import age
 from chatlane.errors import StoreUnavailableError
-from chatlane_devkit.demo.dev_server import STATE_FILE
+from chatlane_devkit.dev.server import STATE_FILE
 from tests.support.logs import restored_logging
 
 
@@ -83,7 +83,7 @@ def test_help_imports_no_server_and_no_broker() -> None:
     """`--help` must be quick, and work without the extra `dev`."""
     program = (
         "import sys; from chatlane.cli.commands import app; "
-        "print([m for m in ('faststream', 'chatlane.app', 'chatlane_devkit.servers.embedded') "
+        "print([m for m in ('faststream', 'chatlane.app', 'chatlane_servers.embedded') "
         "if m in sys.modules])"
     )
 
@@ -100,6 +100,35 @@ def test_a_person_need_not_stand_on_the_command_line(cli: CliRunner) -> None:
     wrong = cli.invoke(app, ["people", "export", "-"], input="1087968824\n")
     assert wrong.exit_code == 2
     assert "write it as PLATFORM/ACCOUNT/ID" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", "--person", "ann"),
+        ("list", "--person", "A b/local/ann"),
+        ("list", "--platform", "no such!"),
+        ("list", "--active", "soon"),
+        ("--limit", "1", "list"),
+        ("title", "agent:main:terminal:local:dm:ann", "words", "--clear"),
+        ("label", "agent:main:terminal:local:dm:ann", "words", "--clear"),
+        ("update", "agent:main:terminal:local:dm:ann"),
+        ("update", "agent:main:terminal:local:dm:ann", "--patch", "[1]"),
+        ("create", "--settings", "{"),
+        ("prune", "--days", "0"),
+        ("archive",),
+        ("folders",),
+        ("move", "agent:main:terminal:local:dm:ann", "--person", "terminal/local/ann"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_before_any_server_is_asked(
+    cli: CliRunner, arguments: tuple[str, ...]
+) -> None:
+    refused = cli.invoke(app, ["sessions", *arguments])
+
+    assert refused.exit_code == 2, refused.output
+    assert refused.stderr
+    assert "Traceback" not in refused.output
 
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "event.json"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from chatlane_client.delivery.pieces import TextLimit, Unit, pieces_of, split_text
 from chatlane_schemas import Attachment, OutboundMessage, Source, new_envelope_id
+from chatlane_schemas.content.buttons import TextFormat
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f466"
 FLAG = "\U0001f1e9\U0001f1ea"
@@ -196,3 +197,11 @@ def test_the_files_of_an_answer_with_a_draft_are_a_piece_of_their_own() -> None:
     text, files = pieces_of(answer, TextLimit(100))
     assert (text.text, text.attachments) == ("look", ())
     assert (files.text, files.attachments) == (None, (photo,))
+
+
+def test_a_renderer_gives_the_pieces_instead_of_the_limit() -> None:
+    photo = Attachment(url="https://files.test/1.png", media_type="image/png")
+    said = message("ab", photo).model_copy(update={"format": TextFormat.MARKDOWN})
+    first, last = pieces_of(said, TextLimit(1), render=lambda text, form: [*text, form])[::2]
+    assert (first.text, first.rendered, first.count, first.attachments) == ("ab", "a", 3, ())
+    assert (last.number, last.rendered, last.attachments) == (2, TextFormat.MARKDOWN, (photo,))

@@ -63,6 +63,12 @@ def run(*arguments: str) -> tuple[int, str]:
         (user('role = "router"', f'nkeys = ["{SEED}"]'), "nkeys.0: String should match"),
         (user('role = "router"', f'nkeys = ["{KEY}"]', "until = 1"), "until"),
         (USERS + user('role = "router"', f'nkeys = ["{KEY}"]'), "have the same key"),
+        (
+            user('role = "front_end"', 'accounts = ["telegram/bot"]')
+            + "\n[environments.production.users.other]\nrole = 'adapter'\n"
+            + "account = 'telegram/somebody'",
+            "has the name of the account telegram/somebody",
+        ),
         ('[environments."a.b".users.x]\nrole = "router"', "environments.a.b: String should"),
         ("environments =", "the file of users is not TOML"),
     ],

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from chatlane_devkit.judge.event_log import EventLog, read_event_log, told
+from chatlane_devkit.judge.event_log import EventLog, parse_events, read_event_log
 from chatlane_devkit.judge.history import Spell, Wait
 
 
@@ -33,13 +33,13 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 def test_a_turn_is_worked_on_from_its_begin_to_its_end() -> None:
     lines = [ended(4, "a"), began(1, "a"), began(2, "b", actor="worker-2")]
-    assert set(told(lines).spells) == {Spell("s", "a", 1, 1, 4), Spell("s", "b", 1, 2, 4)}
+    assert set(parse_events(lines).spells) == {Spell("s", "a", 1, 1, 4), Spell("s", "b", 1, 2, 4)}
 
 
 def test_a_killed_and_a_frozen_worker_work_on_nothing() -> None:
     lines = [began(1, "a"), line(2, "killed"), began(3, "a", 2), line(4, "frozen")]
     lines += [ended(9, "a", 2), began(5, "c", actor="worker-2"), ended(6, "c", actor="worker-2")]
-    assert sorted(told(lines).spells, key=lambda its: its.begin) == [
+    assert sorted(parse_events(lines).spells, key=lambda its: its.begin) == [
         Spell("s", "a", 1, 1, 2),
         Spell("s", "a", 2, 3, 4),
         Spell("s", "c", 1, 5, 6),
@@ -49,12 +49,12 @@ def test_a_killed_and_a_frozen_worker_work_on_nothing() -> None:
 def test_a_text_waits_until_it_is_first_mentioned() -> None:
     lines = [line(1, "saying", "users", text="hi"), line(2, "saying", "users", text="lost")]
     lines += [received(5, "#1 heard: hi"), received(7, "#1 heard: hi")]
-    assert told(lines).waits == (Wait("hi", 4),)
+    assert parse_events(lines).waits == (Wait("hi", 4),)
 
 
 def test_a_worker_that_is_thawed_goes_on_with_what_it_had() -> None:
     lines = [began(1, "a"), began(1, "b"), line(2, "frozen"), line(4, "thawed"), ended(5, "a")]
-    assert sorted(told([*lines, line(6, "killed")]).spells, key=lambda its: its.end) == [
+    assert sorted(parse_events([*lines, line(6, "killed")]).spells, key=lambda its: its.end) == [
         Spell("s", "a", 1, 1, 2),
         Spell("s", "b", 1, 1, 2),
         Spell("s", "a", 1, 4.25, 5, is_resumed=True),
@@ -64,7 +64,7 @@ def test_a_worker_that_is_thawed_goes_on_with_what_it_had() -> None:
 
 def test_a_worker_that_finds_out_at_once_has_gone_on_with_nothing() -> None:
     lines = [began(1, "a"), line(2, "frozen"), line(4, "thawed"), ended(4.1, "a")]
-    assert told(lines).spells == (
+    assert parse_events(lines).spells == (
         Spell("s", "a", 1, 1, 2),
         Spell("s", "a", 1, 4.25, 4.25, is_resumed=True),
     )
@@ -72,4 +72,4 @@ def test_a_worker_that_finds_out_at_once_has_gone_on_with_nothing() -> None:
 
 def test_what_a_worker_ended_right_before_it_froze_is_over() -> None:
     lines = [began(1, "a"), line(2, "frozen"), ended(2.1, "a"), line(4, "thawed"), line(6, "x")]
-    assert told(lines).spells == (Spell("s", "a", 1, 1, 2),)
+    assert parse_events(lines).spells == (Spell("s", "a", 1, 1, 2),)

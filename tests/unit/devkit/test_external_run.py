@@ -13,7 +13,7 @@ from chatlane_devkit.cluster.external_run import CUE, Outside, OutsideError, pla
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.scenario.feed import Publication, read_feed
 from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
-from chatlane_devkit.servers.conditions import until
+from chatlane_servers.conditions import until
 
 ACCOUNTS = [
     ("telegram", "assistant"),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chatlane_devkit.servers.conditions import until
-from chatlane_devkit.servers.processes import ServerStartError
-from chatlane_devkit.servers.programs import LogTail, Program, cancel_on_stop_signals, follow
+from chatlane_servers.conditions import until
+from chatlane_servers.processes import ServerStartError
+from chatlane_servers.programs import LogTail, Program, cancel_on_stop_signals, follow
 from tests.support.eventually import eventually
 
 PATIENCE = timedelta(seconds=10)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from chatlane.config.settings import SettingsError, load_settings
-from chatlane_devkit.demo.stack_config import check_user_config, stack_config, toml_text
+from chatlane_devkit.demo.stack_config import check_user_config, stack_config
+from chatlane_servers.toml_text import toml_text
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chatlane.toml"
 

@@ -5,7 +5,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from chatlane.nats.nats_patches import harden, publish_with_id
+from chatlane.nats.nats_patches import DirectDelivery, harden, publish_with_id
 
 
 async def parsed(wire: bytes) -> Msg:
@@ -87,3 +87,17 @@ async def test_a_publish_with_an_id_is_that_of_the_client(reply: str, payload: b
     assert theirs._pending == ours._pending
     assert theirs._pending_data_size == ours._pending_data_size
     assert theirs.stats == ours.stats
+
+
+async def test_each_message_of_a_subscription_is_delivered_where_it_is_read() -> None:
+    taken = []
+
+    def take(message: Msg) -> None:
+        if message.data == b"no":
+            raise ValueError
+        taken.append(message.data)
+
+    client = Client()
+    client._subs[1] = Subscription(client, 1, future=DirectDelivery(take))  # type: ignore[arg-type]
+    await client._ps.parse(b"MSG a 1 2\r\nhi\r\nMSG a 1 2\r\nno\r\nMSG a 1 2\r\nho\r\n")
+    assert taken == [b"hi", b"ho"]

@@ -30,6 +30,7 @@ RETENTION = {
 PEOPLE = (
     "aliases.",
     "identities.",
+    "catalogue_sql.",
     "erase_sql.",
     "erasure_list_sql.",
     "export_sql.",

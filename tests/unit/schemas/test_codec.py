@@ -1,6 +1,8 @@
 """From bodies to messages and back, and what is refused with which reason."""
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -13,6 +15,8 @@ from chatlane_schemas import (
     Envelope,
     InboundEvent,
     OutboundMessage,
+    Outcome,
+    Part,
     ResultMessage,
     RoutedMessage,
     Source,
@@ -294,3 +298,29 @@ def test_many_errors_are_not_collected() -> None:
     error = refusal(body(attachments=[1] * 50_000))
     assert error.reason is DeadReason.INVALID
     assert len(error.detail) < 200
+
+
+def test_a_part_of_a_message_is_written_alone_in_a_process_that_has_just_begun() -> None:
+    """The store writes parts of results, such as buttons, without the model around them."""
+    program = """
+from pydantic_core import to_json
+from chatlane_schemas import ResultMessage
+result = ResultMessage.model_validate_json({body!r})
+print(to_json(result.parts[0].buttons).decode())
+"""
+    part = {"text": "Which?", "buttons": [{"label": "Red", "value": "red"}]}
+    result = ResultMessage(
+        id="r1",
+        at=datetime(2026, 3, 1, tzinfo=UTC),
+        session_id=uuid4(),
+        turn_id=uuid4(),
+        attempt=1,
+        token="t" * 32,
+        outcome=Outcome.OK,
+        parts=(Part.model_validate(part),),
+    )
+    text = program.format(body=encode(result).decode())
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", text], check=True, capture_output=True, text=True
+    )
+    assert json.loads(done.stdout)[0]["label"] == "Red"

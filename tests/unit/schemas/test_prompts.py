@@ -122,7 +122,7 @@ def test_c82_every_header_is_of_chatlane(texts: list[str]) -> None:
     shown = prompt_of([*people, *(message(text) for text in texts)])
     headers = [line for line in shown.split("\n") if line.startswith("[")]
     assert headers == [line for line in headers if line.startswith("[P|")]
-    assert len(headers) == sum(not is_blank(text) for text in texts)
+    assert len(headers) == sum(not is_blank(person.text or "") for person in people)
 
 
 def test_what_was_overheard_and_what_happened_says_so() -> None:

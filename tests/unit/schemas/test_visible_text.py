@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane_schemas.content.visible_text import is_blank, title_key, visible
-from chatlane_schemas.session_api.session_changes import shown_title
+from chatlane_schemas.content.visible_text import is_blank, shown_title, title_key, visible
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 HEART_ON_FIRE = "\u2764\ufe0f\u200d\U0001f525"

@@ -196,8 +196,8 @@ async def test_what_is_too_large_is_refused_before_the_wire(client: Client) -> N
 
 
 async def test_the_limit_of_the_server_counts_headers_too(backends: object) -> None:
-    from chatlane_devkit.servers.binaries import server_directory  # noqa: PLC0415
-    from chatlane_devkit.servers.embedded import open_nats  # noqa: PLC0415
+    from chatlane_servers.binaries import server_directory  # noqa: PLC0415
+    from chatlane_servers.embedded import open_nats  # noqa: PLC0415
 
     del backends
     with server_directory() as directory:

@@ -22,7 +22,7 @@ from chatlane_client import (
     open_connection,
 )
 from chatlane_schemas import InboundEvent, OutboundMessage, Part, Source, decode
-from tests.integration.client.real_router import real_router
+from tests.integration.client.real_router import SHORT_LEASE, real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, running, said, working
 from tests.support.eventually import eventually
 
@@ -34,7 +34,7 @@ INTERVAL = timedelta(milliseconds=20)
 @pytest.fixture
 async def app(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[App]:
     """A running router."""
-    async with real_router(tmp_path, nats_url, database_url) as opened:
+    async with real_router(tmp_path, nats_url, database_url, lease=SHORT_LEASE) as opened:
         yield opened
 
 

@@ -32,6 +32,7 @@ from chatlane_schemas import (
 from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryReply
 from chatlane_schemas.session_api.sessions import ApiErrorCode
 from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import outbound_durable
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import ACCOUNT, PLATFORM, running, said, working
 from tests.support.eventually import eventually
@@ -179,6 +180,54 @@ async def test_c84_the_service_knows_what_is_unknown_after_a_crash(
         await after.is_stuck.wait()
         await eventually(lambda: has_state(app, "unknown", 2))
         assert after.pieces[0].may_be_sent
+
+
+async def forget_deliveries(client: Client) -> None:
+    """Let the server forget which messages it has given to an adapter, as one that is killed does."""
+    jetstream, durable = client.jetstream(), outbound_durable(PLATFORM, ACCOUNT)
+    info = await jetstream.consumer_info("OUTBOUND", durable)
+    await jetstream.delete_consumer("OUTBOUND", durable)
+    await jetstream.add_consumer("OUTBOUND", info.config)
+
+
+async def test_what_was_delivered_is_not_sent_again_by_a_server_that_forgot_it(
+    app: App, client: Client
+) -> None:
+    platform = Platform()
+    await ask(client)
+    async with running(adapter_of(client, platform)):
+        await eventually(lambda: has_state(app, "delivered", COUNT), LONG)
+    await forget_deliveries(client)
+    again = Platform()
+    async with running(adapter_of(client, again)):
+        await eventually(lambda: _is_done(client), LONG)
+    assert again.pieces == []
+
+
+async def test_what_a_killed_process_had_in_hand_is_marked_by_a_server_that_forgot_it(
+    app: App, client: Client
+) -> None:
+    before = Platform(stops_at=0)
+    await ask(client)
+    async with running(adapter_of(client, before)):
+        await before.is_stuck.wait()
+    await forget_deliveries(client)
+    after = Platform()
+    async with running(adapter_of(client, after)):
+        await eventually(lambda: has_state(app, "delivered", COUNT), LONG)
+    assert [piece.may_be_sent for piece in after.pieces] == [True] + [False] * (COUNT - 1)
+
+
+async def test_a_piece_whose_answer_was_lost_is_marked_when_it_is_tried_again(
+    app: App, client: Client
+) -> None:
+    platform = Platform()
+    platform.refusals = [ConnectionResetError()]
+    async with running(adapter_of(client, platform)):
+        await ask(client)
+        await eventually(lambda: has_state(app, "delivered", COUNT), LONG)
+    marked = [piece.number for piece in platform.pieces if piece.may_be_sent]
+    assert marked == [2]
 
 
 async def test_c84_what_was_delivered_is_not_sent_again_when_only_its_acknowledgement_was_lost(

@@ -46,6 +46,7 @@ def subjects_of(channel: Channel) -> list[str]:
     return [asked, f"{asked}.{MAIN.name}", f"{asked}.{PLATFORM}.{ACCOUNT}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "requests",
     [

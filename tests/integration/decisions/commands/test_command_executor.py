@@ -592,6 +592,7 @@ async def test_an_edit_of_what_waits_behind_a_command_changes_the_words_only(
     assert [texts(claimed) for claimed in await kernel.run_all()] == [["by itself"]]
 
 
+@pytest.mark.slow
 async def test_a_death_at_any_statement_obeys_each_command_once(kernel: Kernel) -> None:
     """Alone in its batch, and between others; what is seen from outside is the same."""
     batches = [["/title x", "/branch y", "a", "/stop"], ["/resume x", "/undo"], ["/new z", "b"]]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatlane.domain.sessions.titles import are_alike, best_match
-from chatlane_schemas.session_api.session_changes import shown_title
+from chatlane_schemas.content.visible_text import shown_title
 
 
 @pytest.mark.parametrize(

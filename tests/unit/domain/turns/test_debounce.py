@@ -36,8 +36,18 @@ def turn(rest: str | None = None) -> Turn:
     return Turn(derived_id(AT, b"x", "turn"), UUID(int=1), "main", "ready", rest=rest)
 
 
-def head(ready_in: float = 0, *, awaits_files: bool = False) -> WaitingHead:
-    return WaitingHead(1, "a", 10, SOURCE, ready_in=seconds(ready_in), awaits_files=awaits_files)
+def head(
+    ready_in: float = 0, *, awaits_files: bool = False, album: str | None = None
+) -> WaitingHead:
+    return WaitingHead(
+        1,
+        "a",
+        10,
+        SOURCE,
+        album=None if album is None else (album, "701"),
+        ready_in=seconds(ready_in),
+        awaits_files=awaits_files,
+    )
 
 
 def test_nobody_is_told_of_a_turn_that_rests() -> None:
@@ -64,6 +74,9 @@ def test_nobody_is_told_of_a_turn_that_rests() -> None:
         ([head(5, awaits_files=True), head(0.5)], "rested", 5),
         ([head(0, awaits_files=True), head()], "rested", 0),
         ([head(), head(5, awaits_files=True)], None, 0),
+        ([head(album="A"), head(5, awaits_files=True, album="A")], "rested", 5),
+        ([head(album="A"), head(5, awaits_files=True, album="B")], "rested", 0),
+        ([head(album="A"), head(0, awaits_files=True, album="A")], "rested", 0),
         ([head(3600)], None, LONGEST_BURST.total_seconds()),
     ],
 )
@@ -103,4 +116,11 @@ def test_a_turn_ends_before_a_message_without_its_files() -> None:
     heads = [head(), head(), head(5, awaits_files=True), head()]
     assert list(claimable(heads, max_messages=50, max_bytes=1000)) == heads[:2]
     heads[2] = head(0, awaits_files=True)
+    assert list(claimable(heads, max_messages=50, max_bytes=1000)) == heads
+
+
+def test_a_turn_ends_before_an_album_whose_files_are_not_all_there() -> None:
+    heads = [head(), head(album="A"), head(5, awaits_files=True, album="A"), head(album="A")]
+    assert list(claimable(heads, max_messages=50, max_bytes=1000)) == heads[:1]
+    heads[2] = head(0, awaits_files=True, album="A")
     assert list(claimable(heads, max_messages=50, max_bytes=1000)) == heads

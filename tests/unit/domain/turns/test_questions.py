@@ -220,7 +220,7 @@ def test_a_form_is_filled_in_field_by_field() -> None:
         "A gift?",
         "A note?\n(Write Skip to leave this out.)",
     ]
-    [answer] = effects.answers.values()
+    [answer] = effects.question_changes.values()
     patch = from_json(answer.patch)
     assert (patch["state"], patch["values"]) == (
         "answered",

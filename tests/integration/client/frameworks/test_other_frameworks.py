@@ -1,0 +1,141 @@
+"""Agents of LangGraph, the OpenAI Agents SDK and Claude behind a real router: memory and approvals."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, function_tool
+from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
+from claude_agent_sdk import ClaudeAgentOptions
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import interrupt
+from nats.aio.client import Client
+
+from chatlane_client import Handler, open_connection
+from chatlane_client.frameworks import claude, langgraph, openai_agents
+from tests.integration.client.real_router import real_router
+from tests.integration.client.routing import Chats, delivering, said, working
+from tests.support.fake_claude import FakeClaude, Frames, assistant, result, tool_result
+
+pytestmark = pytest.mark.integration
+
+ARGUMENTS = {"to": "Ben"}
+
+
+@pytest.fixture
+async def client(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[Client]:
+    async with (
+        real_router(tmp_path, nats_url, database_url),
+        open_connection(nats_url, name="test") as connection,
+    ):
+        yield connection
+
+
+def langgraph_handler(sent: list[str]) -> Handler:
+    @tool
+    def send_mail(to: str) -> str:
+        """Send a mail."""
+        if interrupt(f"Mail {to}?") == "Allow":
+            sent.append(to)
+        return "sent"
+
+    def respond(messages: Sequence[BaseMessage]) -> AIMessage:
+        if isinstance(messages[-1], ToolMessage):
+            return AIMessage(f"result: {messages[-1].content}")
+        prompts = [str(it.content) for it in messages if isinstance(it, HumanMessage)]
+        if prompts[-1] == "mail":
+            call = {"name": "send_mail", "args": ARGUMENTS, "id": f"call-{len(messages)}"}
+            return AIMessage("", tool_calls=[call])
+        return AIMessage(" | ".join(prompts))
+
+    def model(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [respond(state["messages"])]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", model)
+    builder.add_node("tools", ToolNode([send_mail]))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", tools_condition)
+    builder.add_edge("tools", "model")
+    return langgraph.turn_handler(builder.compile())
+
+
+def openai_handler(sent: list[str]) -> Handler:
+    @function_tool(needs_approval=True)
+    def send_mail(to: str) -> str:
+        """Send a mail."""
+        sent.append(to)
+        return "sent"
+
+    def respond(call: ModelCall) -> ModelStep:
+        last = call.input[-1]
+        if last.get("type") == "function_call_output":
+            return ModelStep([assistant_message(f"result: {last['output']}")])
+        prompts = [item["content"] for item in call.input if item.get("role") == "user"]
+        if prompts[-1] == "mail":
+            return ModelStep([function_call("send_mail", ARGUMENTS, call_id="call-1")])
+        return ModelStep([assistant_message(" | ".join(prompts))])
+
+    model = ScriptedModel([ModelStep.respond(respond) for _ in range(20)])
+    return openai_agents.turn_handler(Agent("Desk", model=model, tools=[send_mail]))
+
+
+def claude_handler(sent: list[str]) -> Handler:
+    async def act(fake: FakeClaude) -> Frames:
+        [[block]] = fake.prompts
+        if not block["text"].endswith("mail"):
+            yield result(block["text"].replace("\n", " "))
+            return
+        call = {"type": "tool_use", "id": "call-1", "name": "send_mail", "input": ARGUMENTS}
+        yield assistant(call)
+        decided = await fake.request(
+            "can_use_tool",
+            tool_name="send_mail",
+            input=ARGUMENTS,
+            tool_use_id="call-1",
+            permission_suggestions=[],
+        )
+        if decided["behavior"] == "allow":
+            sent.append("Ben")
+        yield tool_result("call-1", "sent")
+        yield result("result: sent")
+
+    def started(options: ClaudeAgentOptions) -> FakeClaude:
+        return FakeClaude(act, options)
+
+    return claude.turn_handler(transport_of=started)
+
+
+CLAUDE_MEMORY = "The conversation so far:  [person] one [you] one  Answer this now:  two"
+
+
+@pytest.mark.parametrize(
+    ("handler_of", "question", "memory"),
+    [
+        (langgraph_handler, "Mail Ben?", "one | two"),
+        (openai_handler, 'Allow send_mail {"to": "Ben"}?', "one | two"),
+        (claude_handler, 'Allow send_mail {"to": "Ben"}?', CLAUDE_MEMORY),
+    ],
+    ids=["langgraph", "openai-agents", "claude"],
+)
+async def test_the_transcript_is_the_memory_and_a_tool_runs_only_after_it_was_allowed(
+    client: Client, handler_of: Callable[[list[str]], Handler], question: str, memory: str
+) -> None:
+    sent: list[str] = []
+    chats = Chats()
+    handler = handler_of(sent)
+    async with working(client, handler), delivering(client, chats.deliver) as adapter:
+        await adapter.publish(said("one"))
+        await chats.until_said("one")
+        await adapter.publish(said("two"))
+        await chats.until_said(memory)
+        await adapter.publish(said("mail"))
+        await chats.until_said(question)
+        assert sent == []
+        await adapter.publish(said("Allow"))
+        await chats.until_said("result: sent")
+        assert sent == ["Ben"]

@@ -1,0 +1,78 @@
+"""A person reads and goes on with conversations over the HTTP API."""
+
+from uuid import uuid4
+
+import pytest
+from nats.aio.client import Client
+
+from chatlane_client import Turn
+from tests.integration.client.routing import working
+from tests.integration.console.console_world import API, ConsoleWorld, write
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.integration
+
+
+async def answer(turn: Turn) -> str:
+    await turn.delta("draft ")
+    return f"you said {turn.messages[-1].text}"
+
+
+async def test_a_message_is_answered_over_the_event_stream(
+    console: ConsoleWorld, client: Client
+) -> None:
+    async with working(client, answer), console.person("ann") as ann:
+        created = await ann.post(f"{API}/sessions", json={})
+        path = f"{API}/sessions/{created.json()['id']}"
+        key = {"Idempotency-Key": uuid4().hex}
+        async with ann.follow(f"{path}/events") as stream:
+            await stream.until("ready")
+            first = await ann.post(f"{path}/messages", json={"text": "hello"}, headers=key)
+            again = await ann.post(f"{path}/messages", json={"text": "hello"}, headers=key)
+            ended = await stream.until("turn.ended")
+
+        assert created.status_code == 201
+        assert first.status_code == 202
+        assert again.json() == first.json()
+        assert ended.data["outcome"] == "ok"
+        assert stream.names().index("turn.started") < stream.names().index("turn.ended")
+        page = (await ann.get(f"{path}/rows")).json()
+        texts = [(row["role"], row["content"]) for row in page["rows"]]
+        assert texts == [("user", "hello"), ("assistant", "you said hello")]
+
+
+async def test_the_newest_rows_come_first_and_older_ones_by_their_cursor(
+    console: ConsoleWorld, client: Client
+) -> None:
+    async with working(client, answer), console.person("ann") as ann:
+        path = f"{API}/sessions/{(await ann.post(f'{API}/sessions', json={})).json()['id']}"
+        for text in ("one", "two"):
+            async with ann.follow(f"{path}/events") as stream:
+                await ann.post(f"{path}/messages", json={"text": text})
+                await stream.until("turn.ended")
+
+        newest = (await ann.get(f"{path}/rows", params={"limit": 2})).json()
+        older = (
+            await ann.get(f"{path}/rows", params={"limit": 2, "before": newest["next_before"]})
+        ).json()
+        assert [row["content"] for row in newest["rows"]] == ["two", "you said two"]
+        assert [row["content"] for row in older["rows"]] == ["one", "you said one"]
+        assert older["next_before"] is None
+
+
+async def test_a_person_sees_the_conversation_of_the_chat(
+    console: ConsoleWorld, client: Client
+) -> None:
+    chat = console.suffix
+    await write(client, "hello", chat)
+    async with console.person("person-") as seven, console.person("other") as eight:
+
+        async def listed() -> list[str]:
+            return [it["id"] for it in (await seven.get(f"{API}/sessions")).json()["sessions"]]
+
+        (session_id,) = await eventually(listed)
+        assert (await eight.get(f"{API}/sessions")).json()["sessions"] == []
+        assert (await seven.get(f"{API}/sessions/{session_id}")).json()["platform"] == "test"
+        refused = await eight.get(f"{API}/sessions/{session_id}")
+        assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
+        assert refused.headers["content-type"] == "application/problem+json"

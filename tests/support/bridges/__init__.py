@@ -1,0 +1,1 @@
+"""Editors for tests of the bridge for editors."""

@@ -1,0 +1,37 @@
+"""A worker that shows how it begins, and then waits for a permission or for a file.
+
+Usage: `python waiting_worker.py NATS_URL AGENT GO_FILE`. It answers `ask ...` after a permission, and
+everything else when the file is there.
+"""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from chatlane_client import Turn, TurnWorker, open_connection
+from chatlane_schemas import Button, QuestionKind
+from tests.support.eventually import eventually
+
+OPTIONS = (Button(label="Allow", value="allow"), Button(label="Deny", value="deny"))
+
+
+async def main(nats_url: str, agent: str, go: Path) -> None:
+    """Serve the turns of an agent until it is killed."""
+
+    async def answer(turn: Turn) -> str:
+        await turn.delta(f"I begin {turn.text}, ")
+        if turn.text.startswith("ask"):
+            chosen = await turn.ask(
+                "May I?", OPTIONS, within=timedelta(minutes=5), kind=QuestionKind.PERMISSION
+            )
+            return f"I begin {turn.text}, you chose {chosen.value}."
+        await eventually(go.exists, timedelta(minutes=5))
+        return f"I begin {turn.text}, and I am done."
+
+    async with open_connection(nats_url, name="waiting worker") as client:
+        await TurnWorker(client, agent, answer, slots=1, principal="worker").run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3])))

@@ -1,0 +1,45 @@
+"""Build the TypeScript client, for tests that run its examples."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+_ROOT: Final = Path(__file__).parents[2]
+_WITHIN_SECONDS: Final = 300
+_OLDEST_NODE: Final = 20
+
+
+def build_client(directory: Path) -> Path:
+    """Build the package from its sources and its lock file alone, and return its directory.
+
+    The build happens in a copy, so that it disturbs neither a developer nor another test. Only
+    outside CI a test is skipped for the lack of Node.js.
+    """
+    if (reason := _lack()) is not None:
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    package = directory / "typescript"
+    shutil.copytree(
+        _ROOT / "typescript",
+        package,
+        ignore=shutil.ignore_patterns("node_modules", "dist", "contract.ts"),
+    )
+    shutil.copytree(_ROOT / "schemas" / "json", directory / "schemas" / "json")
+    for command in (["npm", "ci", "--no-audit", "--no-fund"], ["npm", "run", "build"]):
+        subprocess.run(command, cwd=package, check=True, timeout=_WITHIN_SECONDS)  # noqa: S603
+    return package
+
+
+def _lack() -> str | None:
+    """Return what is missing to build the client; None if nothing is."""
+    node = shutil.which("node")
+    if node is None or shutil.which("npm") is None:
+        return "there is no Node.js with npm; .ci/node installs it"
+    found = subprocess.run([node, "--version"], check=True, capture_output=True, text=True)  # noqa: S603
+    version = found.stdout.strip()
+    if int(version.removeprefix("v").partition(".")[0]) < _OLDEST_NODE:
+        return f"Node.js {version} is older than {_OLDEST_NODE}"
+    return None
