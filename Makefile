@@ -259,5 +259,5 @@ $(UV):
 $(READY): $(UV) uv.lock pyproject.toml schemas/pyproject.toml client/pyproject.toml \
 		service/pyproject.toml adapters/pyproject.toml servers/pyproject.toml bot/pyproject.toml \
 		console/pyproject.toml bridges/pyproject.toml devkit/pyproject.toml
-	$(UV) sync --quiet --locked --all-packages --all-extras --python $(PYTHON)
+	$(UV) sync --quiet --locked --all-packages --all-extras --group engines --python $(PYTHON)
 	@touch $@
