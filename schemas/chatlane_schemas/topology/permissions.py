@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from chatlane_schemas.session_api.transcripts import TranscriptLoad
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.channels import (
     REQUESTS,
@@ -64,11 +65,8 @@ _SAID_BY_ROUTERS: Final = (
 )
 # Streams whose content operators and observers may read: they hold no text from a chat.
 _OPEN_TO_PEOPLE: Final = (StreamName.EVENTS, StreamName.DEAD, StreamName.DELIVERERS)
-_HEARD_BY_PEOPLE: Final = (
-    subjects.wildcards(subjects.EVENT),
-    subjects.wildcards(subjects.TURN_EVENT),
-    subjects.wildcards(subjects.DEAD),
-)
+_EVENTS: Final = (subjects.wildcards(subjects.EVENT), subjects.wildcards(subjects.TURN_EVENT))
+_HEARD_BY_PEOPLE: Final = (*_EVENTS, subjects.wildcards(subjects.DEAD))
 # Workers and readers of live turns talk to each other without a router. The server passes no message
 # from one account to another through a third, so each account exports these to the others.
 _BETWEEN_USERS: Final = tuple(
@@ -301,6 +299,33 @@ def observer(principal: str) -> Permissions:
             ),
         ),
         subscribe=(_inbox(principal), *_HEARD_BY_PEOPLE),
+    )
+
+
+def webhooks(principal: str, *, reads_text: bool = False) -> Permissions:
+    """Return the permissions of a process that sends events to other systems.
+
+    It reads events, which hold no text from a chat, and keeps how far it has come.
+
+    Args:
+        principal: Its name.
+        reads_text: Whether it may read the transcripts of all sessions, too; each read is audited.
+    """
+    cursors = subjects.wildcards(
+        subjects.CURSOR,
+        platform=subjects.WEBHOOK_CURSORS,
+        account=subjects.declared_name(principal),
+    )
+    texts = (channel for channel in REQUESTS if channel.message is TranscriptLoad and reads_text)
+    return Permissions(
+        publish=(
+            f"{_API}.STREAM.INFO.{StreamName.EVENTS}",
+            f"{_API}.STREAM.MSG.GET.{StreamName.EVENTS}",
+            cursors,
+            f"{_API}.DIRECT.GET.{StreamName.CURSORS}.{cursors}",
+            *(_of(principal, channel) for channel in texts),
+        ),
+        subscribe=(_inbox(principal), *_EVENTS),
     )
 
 

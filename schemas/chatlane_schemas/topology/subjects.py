@@ -300,6 +300,10 @@ def deliverer(platform: str, account: str) -> str:
     return f"{ROOT}.deliverer.{declared_name(platform)}.{declared_name(account)}"
 
 
+WEBHOOK_CURSORS: Final = "webhooks"
+"""The place of a platform in the cursors of processes that send webhooks; the account is their user."""
+
+
 def cursor(platform: str, account: str, name: str) -> str:
     """Return the subject of a cursor of an account.
 

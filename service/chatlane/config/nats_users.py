@@ -135,6 +135,21 @@ class FrontEndUser(User):
         return permissions.front_end(name, [*map(_pair, self.accounts)])
 
 
+class WebhooksUser(User):
+    """A user that sends events to other systems.
+
+    Attributes:
+        reads_text: Whether it may read all transcripts, for endpoints that get text.
+    """
+
+    role: Literal["webhooks"]
+    reads_text: bool = False
+
+    def permissions(self, name: str) -> Permissions:
+        """Return the permissions of the user."""
+        return permissions.webhooks(name, reads_text=self.reads_text)
+
+
 class WorkerUser(User):
     """A user that answers for an agent.
 
@@ -153,7 +168,7 @@ class WorkerUser(User):
 
 
 AnyUser = Annotated[
-    PlainUser | AdapterUser | FrontEndUser | WorkerUser, Field(discriminator="role")
+    PlainUser | AdapterUser | FrontEndUser | WebhooksUser | WorkerUser, Field(discriminator="role")
 ]
 
 

@@ -26,6 +26,7 @@ ROLES = {
     "front_end": permissions.front_end("front_end", [("slack", "bot")]),
     "operator": permissions.operator("operator"),
     "observer": permissions.observer("observer"),
+    "webhooks": permissions.webhooks("webhooks", reads_text=True),
     "provisioner": permissions.provisioner("provisioner"),
     "eraser": permissions.eraser("eraser"),
     "backup": permissions.backup("backup"),

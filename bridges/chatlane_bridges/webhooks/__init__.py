@@ -1,0 +1,1 @@
+"""Events of the service, pushed to HTTPS addresses with signatures of Standard Webhooks."""
