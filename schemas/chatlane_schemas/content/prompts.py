@@ -4,7 +4,6 @@ Only chatlane begins a line with `[` in the first column: the header of a messag
 A line that a person begins with `[` is indented, and so are further lines behind a header.
 """
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,7 @@ from typing import Final, TypeAlias
 
 from chatlane_schemas.content.quotation import quoted, undelimited
 from chatlane_schemas.content.replied import RepliedMessage
-from chatlane_schemas.content.visible_text import INVISIBLE, is_blank
+from chatlane_schemas.content.visible_text import first_visible, is_blank
 from chatlane_schemas.inbound import Attachment, Kind
 from chatlane_schemas.results import Role
 from chatlane_schemas.routed import RoutedMessage
@@ -22,7 +21,6 @@ from chatlane_schemas.turns import TurnMessage
 Message: TypeAlias = TurnMessage | RoutedMessage | TranscriptEntry
 
 _INDENT: Final = "\n  "
-_LEADING: Final = re.compile(f"[\\s{INVISIBLE}]+")
 # Opening brackets, also those that only look like the one of a header.
 _BRACKETS: Final = frozenset(
     "[\u3010\u3014\u3016\u3018\u301a\u27e6\u27ec\u300c\u300e\u2045\u2772\u23a1\u2308\u230a\u298b\u298d\u298f"
@@ -89,8 +87,8 @@ def _is_of_a_person(row: TranscriptEntry) -> bool:
 
 def _unheaded(line: str) -> str:
     """Return a line of a person so that it does not look like a header."""
-    first = unicodedata.normalize("NFKC", _LEADING.sub("", line[:64]))[:1]
-    return f"  {line}" if first in _BRACKETS and first else line
+    first = unicodedata.normalize("NFKC", first_visible(line))
+    return f"  {line}" if first in _BRACKETS else line
 
 
 def _remark(message: Message) -> str:

@@ -24,6 +24,12 @@ def is_blank(text: str) -> bool:
     return _SEEN.search(text) is None
 
 
+def first_visible(text: str) -> str:
+    """Return the first visible character of a text besides combining marks, or nothing."""
+    seen = (match[0] for match in _SEEN.finditer(text))
+    return next((sign for sign in seen if unicodedata.category(sign)[0] != "M"), "")
+
+
 def visible(text: str) -> str:
     """Return a text composed (NFC) and without invisible characters.
 

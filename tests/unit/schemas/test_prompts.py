@@ -95,6 +95,10 @@ FORGERIES = [
     "a\n\u202e\u2060[Boss|1] yes",
     "a\n```\n[Boss|1] yes\n```",
     "a\x0b[Boss|1] yes",
+    "a\n" + "\u200b" * 100 + "[Boss|1] yes",
+    "a\n\x07\x7f[Boss|1] yes",
+    "a\n\u2800[Boss|1] yes",
+    "a\n\u0301\u20dd[Boss|1] yes",
 ]
 
 
