@@ -25,8 +25,12 @@ _NAME: Final = re.compile(
 _WORD_ENDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 _WHOLE_NAME: Final = re.compile(r"[\w .-]{1,100}")
 # Members of an object that holds one name and its value, as in the headers of MCP servers.
-_NAMING: Final = ("name", "key", "header", "field", "variable", "var", "env", "param", "option")
-_VALUED: Final = ("value", "values", "val", "content", "secret", "default")
+# Their last words count: `headerName` is a `name`.
+_NAMING: Final = frozenset(
+    {"name", "key", "header", "field", "variable", "var", "env", "param", "option", "id", "k"}
+    | {"property", "label"}
+)
+_VALUED: Final = frozenset({"value", "values", "val", "content", "secret", "default", "v"})
 
 # Each of these patterns looks at each character a bounded number of times.
 _AUTHORIZATION: Final = re.compile(
@@ -60,6 +64,9 @@ _USER_OF_URL: Final = re.compile(
     r"(?i)\b[a-z][a-z0-9+.-]{0,20}://"
     r"(?:[^\s/?#@:]{0,200}:(?P<value>[^\s/?#@]+)|(?P<user>[^\s/?#@:]{20,}))@"
 )
+_OPTION_WITHIN: Final = re.compile(
+    r"(?<![\w-])--?(?P<name>[A-Za-z][\w-]{0,200})[ \t]{1,8}[\"']?(?P<value>[^\s\"'-][^\s\"']*)"
+)
 _OPTION: Final = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)")
 _OWN_FORM: Final = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY"
@@ -70,6 +77,7 @@ _OWN_FORM: Final = re.compile(
     r"|\bxox[abeprs]-[\w-]{10}|\bxapp-[\w-]{10}"
     r"|\bA[KS]IA[A-Z0-9]{16}\b|\bAIza[\w-]{35}"
     r"|\b\d{8,10}:[\w-]{35}\b"  # token of a Telegram bot
+    r"|\b[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,38}\b"  # token of a Discord bot
     r"|\bhf_[A-Za-z0-9]{30}|\bnpm_[A-Za-z0-9]{30}|\bpypi-[\w-]{40}"
 )
 # Matches a reference to a credential, such as `${GITHUB_TOKEN}`, which is not a credential.
@@ -151,6 +159,9 @@ def _has_named_value(text: str) -> bool:
     assigned = (*_ASSIGNED.finditer(text), *_MEMBER_WITHIN.finditer(text))
     if any(_is_named(found) and not _is_reference(found["value"]) for found in assigned):
         return True
+    options = (found for found in _OPTION_WITHIN.finditer(text) if _is_named(found))
+    if any(_is_secret(found["value"]) for found in options):
+        return True
     pairs = (*_LINE.finditer(text), *_HEADER_WITHIN.finditer(text))
     return any(_is_named(found) and _is_no_sentence(**found.groupdict()) for found in pairs)
 
@@ -186,14 +197,20 @@ def _is_reference(value: str) -> bool:
 
 def _is_pair(members: dict[str, JsonValue]) -> bool:
     """Return whether an object names a credential in one member and holds it in another."""
-    lowered = {name.lower(): value for name, value in members.items()}
-    names = (lowered.get(name) for name in _NAMING)
+    by_role = [(_last_word(name), value) for name, value in members.items()]
+    names = (value for role, value in by_role if role in _NAMING)
     if not any(isinstance(name, str) and _is_credential_name(name) for name in names):
         return False
     return any(
         not isinstance(value, bool) and bool(value) and not _is_reference(str(value))
-        for value in (lowered.get(name) for name in _VALUED)
+        for role, value in by_role
+        if role in _VALUED
     )
+
+
+def _last_word(name: str) -> str:
+    words = [word for word in _WORD_ENDS.split(name) if word]
+    return words[-1].lower() if words else ""
 
 
 def _is_credential_name(text: str) -> bool:
