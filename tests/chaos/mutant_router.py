@@ -203,7 +203,10 @@ def question_kept() -> None:
         turns,
         "UPDATE_TURNS_SQL",
         "CASE WHEN new.state = 'claimed' AND new.attempt = turns.attempt\n"
-        "                    THEN turns.question END",
+        "                    THEN CASE WHEN new.cancel IS NOT NULL"
+        " AND turns.question ->> 'state' = 'open'\n"
+        '                              THEN turns.question || \'{"state": "withdrawn"}\'\n'
+        "                              ELSE turns.question END END",
         "turns.question",
     )
     _without(" AND (question ->> 'attempt')::int = attempt", questions, "FIND_OPEN_SQL")

@@ -261,11 +261,14 @@ class DialoguePeople:
         event_id = uuid4().hex
         press = pressed(event, Press(value=value, label=label), event_id=event_id)
         begun_at = monotonic()
-        await self._publish(chat, press)
+        try:
+            await self._publish(chat, press)
+        finally:
+            if not is_message:
+                # A press that was cut short by the end of the run may be stored.
+                self._note_reply(chat, name, label, begun_at, is_press=True)
         if is_message:
             self._note_sent(chat, press, label, "")
-        else:
-            self._note_reply(chat, name, label, begun_at, is_press=True)
 
     def _note_reply(
         self, chat: _Chat, name: str, text: str, begun_at: float, *, is_press: bool
