@@ -129,6 +129,7 @@ class Turn:
     whether this turn is the one that tries it; else it is None, and it is never written. `draft` is the
     platform's id of the message that shows the answer so far. `has_spoken` says that the turn has
     sent a message before its answer, `has_steps` that results of its steps are kept. `asked` is the open question of its attempt.
+    `known_text` is a source with its JSON text.
     """
 
     id: UUID
@@ -159,6 +160,16 @@ class Turn:
     has_spoken: bool = False
     has_steps: bool = False
     asked: AskedQuestion | None = None
+    known_text: tuple[Source, str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def source_text(self) -> str | None:
+        """Return the source as JSON text, made at most once for each source."""
+        if self.source is None:
+            return None
+        if self.known_text is None or self.known_text[0] is not self.source:
+            self.known_text = self.source, self.source.model_dump_json(exclude_none=True)
+        return self.known_text[1]
 
     @property
     def tries(self) -> int:

@@ -80,11 +80,13 @@ async def lock(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Turn]:
 
 def _from_row(row: Record) -> Turn:
     values = dict(row.items())
-    source, cancel, asked = values.pop("source"), values.pop("cancel"), values.pop("asked")
+    text, cancel, asked = values.pop("source"), values.pop("cancel"), values.pop("asked")
+    source = None if text is None else read_source(text, "turns")
     return Turn(
         **values,
         asked=_asked(asked),
-        source=None if source is None else read_source(source, "turns"),
+        source=source,
+        known_text=None if source is None else (source, text),
         cancel=None if cancel is None else _cancel_reason(cancel),
     )
 
@@ -249,6 +251,7 @@ _UPDATED: Final = attrgetter(
             "has_spoken",
             "has_steps",
             "asked",
+            "known_text",
         }
     )
 )
@@ -317,12 +320,7 @@ async def update(connection: Connection, turns: Iterable[Turn]) -> None:
     """Write turns that this transaction has locked, each once; the steps of ended ones are deleted."""
     changed = {turn.id: turn for turn in turns}
     if changed:
-        rows = [_to_row(turn) for turn in changed.values()]
+        rows = [(*_UPDATED(turn), turn.source_text) for turn in changed.values()]
         await connection.execute(UPDATE_TURNS_SQL, *columns(rows, 21))
     if over := [turn.id for turn in changed.values() if turn.has_steps and not turn.is_live]:
         await turn_steps.delete(connection, over)
-
-
-def _to_row(turn: Turn) -> tuple[object, ...]:
-    source = None if turn.source is None else turn.source.model_dump_json(exclude_none=True)
-    return *_UPDATED(turn), source

@@ -60,14 +60,16 @@ def turn_started(
     turn: Turn, session: Session, at: datetime, message_ids: Iterable[UUID | None]
 ) -> Publication | None:
     """Return the event that a worker began the current attempt at a turn."""
-    if turn.source is None:
+    source = turn.source_text
+    if source is None:
         return None
     fields: dict[str, object] = {"message_ids": [id_ for id_ in message_ids if id_ is not None]}
     if turn.draft is not None:
         fields["draft"] = turn.draft
     event = _event("started", turn, session, at, fields)
-    source = turn.source.model_dump_json(exclude_none=True).encode()
-    return event and event._replace(payload=b'%b,"source":%b}' % (event.payload[:-1], source))
+    return event and event._replace(
+        payload=b'%b,"source":%b}' % (event.payload[:-1], source.encode())
+    )
 
 
 def note_waiting(
