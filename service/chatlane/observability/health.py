@@ -37,7 +37,7 @@ _log = get_logger("health")
 BEAT_INTERVAL: Final = timedelta(milliseconds=250)
 # Probes and scrapes are few. Above this limit, the connection that has been idle longest is closed.
 _MOST_CONNECTIONS: Final = 64
-# How long a connection may stay open without a complete request.
+# How long a connection may stay open without a complete request, or without reading the answer.
 _IDLE: Final = timedelta(seconds=5)
 # A batch may block the loop for tens of milliseconds; ten seconds without a turn is a hang.
 DEAD_AFTER: Final = timedelta(seconds=10)
@@ -205,8 +205,8 @@ class _Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
+        """No request is being answered, or the client does not read the answer."""
+        return self.cycle is None or self.cycle.response_complete or self.flow.write_paused
 
     def close(self) -> None:
         """End the connection at once."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -207,6 +208,25 @@ async def test_a_connection_that_stays_idle_is_closed(
         with contextlib.suppress(ConnectionError):
             assert (await reader.read()).startswith(b"HTTP/1.1 204")
         writer.close()
+
+
+async def test_a_connection_that_does_not_read_its_answers_is_closed(
+    dependencies: Dependencies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_closed = asyncio.Event()
+    monkeypatch.setattr("chatlane.observability.health._IDLE", timedelta(milliseconds=50))
+    monkeypatch.setattr(
+        "chatlane.observability.health.H11Protocol.connection_lost", lambda *_: is_closed.set()
+    )
+    app = build_asgi(dependencies.metrics, dependencies.probes())
+    async with open_http(app, "127.0.0.1", 0) as port:
+        with socket.socket() as client:
+            # Set before the connection, so that the answers soon fill all buffers.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+            client.send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 1500)
+            await asyncio.wait_for(is_closed.wait(), timeout=60)
 
 
 async def test_metrics_are_served_as_prometheus_reads_them(
