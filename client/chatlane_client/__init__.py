@@ -47,7 +47,7 @@ from chatlane_client.errors import (
 from chatlane_client.transport.connection import open_connection
 from chatlane_client.transport.secured import OnRefused, Refusal
 from chatlane_client.transport.wire import Stored
-from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
+from chatlane_client.turn import Answer, Ask, Handler, NoReply, Reply, Turn
 from chatlane_client.turn_reader import TurnUpdate, TurnWatch
 from chatlane_client.turn_voice import QuestionAnswer
 from chatlane_client.typing_indicator import ShowTyping
@@ -58,6 +58,7 @@ __all__ = [
     "AdapterClient",
     "AgentUnavailableError",
     "Answer",
+    "Ask",
     "ChatGone",
     "ChatlaneClientError",
     "ConflictingRequestError",

@@ -1,15 +1,15 @@
 """The input of a turn handler and its possible answers."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from chatlane_client.api.steps import TurnSteps
 from chatlane_client.control import Signals
-from chatlane_client.turn_voice import Question, QuestionAnswer, TurnVoice
+from chatlane_client.turn_voice import Question, QuestionAnswer, TurnVoice, buttons_of
 from chatlane_schemas import (
     Button,
     Interruption,
@@ -214,9 +214,7 @@ class Turn:
             ConflictingRequestError: The turn has an open question, is to end, or has ended.
             QuestionWithdrawnError: A person changed a message of the turn meanwhile.
         """
-        buttons = tuple(
-            Button(label=option) if isinstance(option, str) else option for option in options
-        )
+        buttons = buttons_of(options)
         question = Question(message, within, options=buttons, kind=kind, default=default)
         return await self._voice().ask(question)
 
@@ -239,6 +237,18 @@ class Turn:
             RefusedRequestError: The fields contradict each other.
         """
         return await self._voice().ask(Question(message, within, fields=tuple(fields)))
+
+    async def answer(self, name: str = "answer") -> QuestionAnswer | None:
+        """Return the answer to the question of this name that an earlier attempt has returned.
+
+        Returns:
+            The answer, the default if its `until` is over, or None if it was not asked, or is to be
+            asked again because a message of the turn was edited.
+
+        Raises:
+            ConflictingRequestError: This attempt does not run any more.
+        """
+        return None if self.steps is None else await self.steps.answer(name)
 
     def _voice(self) -> TurnVoice:
         if self.voice is None:
@@ -286,7 +296,34 @@ class NoReply:
     carry_over: str | None = None
 
 
-Answer = str | Reply | NoReply
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The turn asks the person something, and waits for the answer without a worker.
+
+    The answer, the deadline, or an edit of a message of the turn begins another attempt, which gets
+    the answer from `Turn.answer`.
+
+    Attributes:
+        message: The question.
+        options: The possible answers, as buttons; without any, the next message is the answer.
+        until: The deadline, with a time zone, at most 90 days from now.
+        name: Name of the question in its turn. The last answer of a name counts.
+        default: Answer that counts if there is none in time.
+        fields: Fields of a form, instead of options; their defaults count if there is no answer.
+        kind: `permission` if the options say whether something may be done.
+    """
+
+    message: str | Part
+    options: Sequence[str | Button] = ()
+    _: KW_ONLY
+    until: datetime
+    name: str = "answer"
+    default: str | None = None
+    fields: Sequence[FormField] = ()
+    kind: QuestionKind | None = None
+
+
+Answer = str | Reply | NoReply | Ask
 Handler = Callable[[Turn], Awaitable[Answer]]
 """Answers a turn.
 

@@ -1,7 +1,7 @@
 """Send messages and questions of a running turn before its answer."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -75,6 +75,20 @@ class TurnVoice:
         Raises:
             QuestionWithdrawnError: A person changed a message of the turn meanwhile.
         """
+        reply = await self._ask(question)
+        if reply.question_id is None or reply.due_at is None:
+            raise InvalidAnswerError(self._requests.subject("turn", "ask"), "no question")
+        return await self._answer_to(reply.question_id, reply.due_at)
+
+    async def park(self, question: Question, name: str) -> bool:
+        """End the attempt with a question; return False if the router is too old to park turns.
+
+        Raises:
+            ConflictingRequestError: The turn is to end, or has ended.
+        """
+        return (await self._ask(question, park_as=name)).parked
+
+    async def _ask(self, question: Question, park_as: str | None = None) -> QuestionReply:
         request = TurnAsk(
             **self._grant.stamp(),
             message=_part(question.message),
@@ -83,11 +97,9 @@ class TurnVoice:
             fields=question.fields,
             default=question.default,
             within_ms=max(1, int(question.within.total_seconds() * 1000)),
+            park_as=park_as,
         )
-        reply = await self._requests.ask("turn", "ask", request, QuestionReply)
-        if reply.question_id is None or reply.due_at is None:
-            raise InvalidAnswerError(self._requests.subject("turn", "ask"), "no question")
-        return await self._answer_to(reply.question_id, reply.due_at)
+        return await self._requests.ask("turn", "ask", request, QuestionReply)
 
     async def _answer_to(self, question_id: UUID, due_at: datetime) -> QuestionAnswer:
         while True:
@@ -104,6 +116,11 @@ class TurnVoice:
             pause = min(_LOOK_EVERY, max(left, timedelta(milliseconds=50)))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._signals.has_answer.wait(), pause.total_seconds())
+
+
+def buttons_of(options: Sequence[str | Button]) -> tuple[Button, ...]:
+    """Return options as buttons; a text is the label and the value."""
+    return tuple(Button(label=option) if isinstance(option, str) else option for option in options)
 
 
 def _part(message: str | Part) -> Part:

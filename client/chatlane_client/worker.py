@@ -26,6 +26,7 @@ from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.control import WIND_DOWN, Controls, Signals
 from chatlane_client.errors import (
     AgentUnavailableError,
+    ConflictingRequestError,
     ConnectionClosedError,
     InvalidAnswerError,
     OversizedMessageError,
@@ -48,9 +49,9 @@ from chatlane_client.transport.retry import (
 )
 from chatlane_client.transport.tracing import context_of, link_to, span
 from chatlane_client.transport.wire import publish_stored, publish_unstored
-from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
+from chatlane_client.turn import Ask, Handler, NoReply, Reply, Turn
 from chatlane_client.turn_input import Steering
-from chatlane_client.turn_voice import TurnVoice
+from chatlane_client.turn_voice import Question, TurnVoice, buttons_of
 from chatlane_schemas import (
     DecodeError,
     HandBack,
@@ -299,7 +300,9 @@ class TurnWorker:
         for signals in self._running:
             signals.hand_back()
 
-    async def _answered(self, grant: Grant, result: ResultMessage, current: Span) -> None:
+    async def _answered(self, grant: Grant, result: ResultMessage | None, current: Span) -> None:
+        if result is None:
+            return
         hit(WorkerPoint.ANSWERED)
         if result.outcome is Outcome.FAILED:
             current.set_status(StatusCode.ERROR)
@@ -320,8 +323,11 @@ class TurnWorker:
         signals.tell(reply.cancel, steer=reply.steer)
         return reply
 
-    async def _answer(self, grant: Grant, signals: Signals) -> ResultMessage:
-        """Return the handler's answer to a turn as a result, which may be a failure."""
+    async def _answer(self, grant: Grant, signals: Signals) -> ResultMessage | None:
+        """Return the handler's answer to a turn as a result, which may be a failure.
+
+        A parked turn has none.
+        """
         guard = CancellationGuard()
         try:
             with self._outputs.open(grant) as output:
@@ -335,9 +341,35 @@ class TurnWorker:
             return _raised(grant, exc)
         if signals.is_stopping and signals.cancel_reason is None:
             # The handler was cancelled: what it returned may be a part of the answer only.
-            rows = () if isinstance(answer, str) else answer.transcript
+            rows = answer.transcript if isinstance(answer, Reply | NoReply) else ()
             return _handed_back(grant, HandBack.STOPPING, "the worker stops", rows)
+        if isinstance(answer, Ask):
+            return await self._park(grant, signals, answer)
         return _result(grant, answer)
+
+    async def _park(self, grant: Grant, signals: Signals, ask: Ask) -> ResultMessage | None:
+        """End the attempt with a question; return a result only if the turn is not parked."""
+        voice = TurnVoice(self._claims.requests, grant, signals)
+        try:
+            within = ask.until - datetime.now(UTC)
+            question = Question(
+                ask.message,
+                within,
+                options=buttons_of(ask.options),
+                fields=tuple(ask.fields),
+                kind=ask.kind,
+                default=ask.default,
+            )
+            is_parked = await voice.park(question, ask.name)
+        except ConflictingRequestError:
+            # The turn is to end, or the result of this attempt changes nothing.
+            return _result(grant, NoReply())
+        except (RefusedRequestError, OversizedMessageError, ValidationError, TypeError) as exc:
+            _log.exception("turn_failed", extra=_about(grant, reason="invalid question"))
+            return _failure(grant, f"invalid question: {type(exc).__name__}", retry=False)
+        if is_parked:
+            return None
+        return _failure(grant, "the router is of a release that parks no turns", retry=True)
 
     async def _publish(self, grant: Grant, result: ResultMessage) -> None:
         subject = subjects.result(self._agent, grant.session_id)
@@ -394,7 +426,7 @@ class TurnWorker:
         await publish_unstored(self._client, subjects.delta(self._agent, grant.turn_id), delta)
 
 
-def _result(grant: Grant, answer: Answer) -> ResultMessage:
+def _result(grant: Grant, answer: str | Reply | NoReply) -> ResultMessage:
     """Return the answer as a result; an invalid answer becomes a permanent failure."""
     try:
         return _success(grant, Reply(parts=(answer,)) if isinstance(answer, str) else answer)

@@ -104,7 +104,7 @@ class TurnWaiting(TurnEvent):
 
 
 class TurnAsked(TurnEvent):
-    """A running turn asks the person something; `TurnQuestion` returns the question.
+    """A turn asks the person something; `TurnQuestion` returns the question.
 
     A form in a chat has one such event, for the whole form.
     """
@@ -113,6 +113,10 @@ class TurnAsked(TurnEvent):
     kind: QuestionKind = Field(description="What is asked.")
     due_at: Instant = Field(description="When the default counts.")
     message_id: UUID = Field(description="Id of the `OutboundMessage` that asks.")
+    parked: Flag = Field(
+        default=False,
+        description="Whether the attempt has ended; another one begins with the answer.",
+    )
 
 
 class TurnAnswered(TurnEvent):

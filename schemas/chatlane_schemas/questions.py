@@ -14,19 +14,25 @@ from chatlane_schemas.content.questions import (
     QuestionState,
 )
 from chatlane_schemas.envelope import Envelope, Record
-from chatlane_schemas.fields import EnvelopeId, Instant, Name, Number, Text, is_left_out
+from chatlane_schemas.fields import EnvelopeId, Flag, Instant, Name, Number, Text, is_left_out
 from chatlane_schemas.results import Part
 from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.sessions import ApiReply
 
 LONGEST_QUESTION_MS: Final = 7 * 24 * 3600 * 1000
+LONGEST_PARKED_MS: Final = 90 * 24 * 3600 * 1000
 LONGEST_STEP_NAME: Final = 256
 # A message has at most 256 KiB, and JSON in a JSON text is up to twice as long.
 LARGEST_STEP: Final = 120 * 1024
 MOST_STEPS: Final = 256
 LARGEST_STEPS: Final = 4 * 1024 * 1024
+# An answer is kept as a step with this before the name of its question.
+ANSWER_PREFIX: Final = "ask:"
 
 StepName = Annotated[Text, Field(min_length=1, max_length=LONGEST_STEP_NAME)]
+QuestionName = Annotated[
+    Text, Field(min_length=1, max_length=LONGEST_STEP_NAME - len(ANSWER_PREFIX))
+]
 
 
 class OfAttempt(Envelope):
@@ -57,6 +63,10 @@ class TurnAsk(OfAttempt):
 
     The answer counts only for this attempt, and the first one counts. A turn has one open question
     at a time.
+
+    With `park_as` the attempt ends with the question, and its turn waits without a worker. The
+    answer, the end of the time, or a change of its messages begins another attempt, which gets the
+    answer by `TurnStep`.
     """
 
     message: Part = Field(description="The question.")
@@ -76,13 +86,18 @@ class TurnAsk(OfAttempt):
         exclude_if=is_left_out,
         description="The fields of a form; a chat is asked for one after the other.",
     )
-    within_ms: Annotated[int, Field(ge=1, le=LONGEST_QUESTION_MS)] = Field(
-        description="Time for the answer in milliseconds."
+    within_ms: Annotated[int, Field(ge=1, le=LONGEST_PARKED_MS)] = Field(
+        description="Time for the answer in milliseconds, at most 7 days; with `park_as` 90 days."
     )
     default: Text | None = Field(
         default=None,
         description="Answer that counts if there is none in time; a form has the defaults of its "
         "fields instead.",
+    )
+    park_as: QuestionName | None = Field(
+        default=None,
+        exclude_if=is_left_out,
+        description="Name of the question in its turn; the turn is parked until its answer.",
     )
 
 
@@ -93,7 +108,11 @@ class TurnAnswer(OfAttempt):
 
 
 class TurnStep(OfAttempt):
-    """Asks for the result of a step that an attempt at this turn has kept."""
+    """Asks for the result of a step that an attempt at this turn has kept.
+
+    The answer to a parked question is the result of the step `ask:` and its name: an object with
+    `value` or, of a form, `values`, and `is_default`.
+    """
 
     name: StepName = Field(description="Name of the step in its turn.")
 
@@ -142,10 +161,15 @@ class QuestionReply(ApiReply):
         default=None, description="The values of a form by the names of its fields."
     )
     due_at: Instant | None = Field(default=None, description="When the default counts.")
+    parked: Flag = Field(
+        default=False,
+        description="Whether the attempt has ended and the turn waits for the answer without a "
+        "worker. A router of an earlier release does not park turns.",
+    )
 
 
 class TurnQuestion(PersonRequest):
-    """Asks for the open question of the running turn of a session."""
+    """Asks for the open question of the running or parked turn of a session."""
 
     session_id: UUID = Field(description="The session.")
 
@@ -185,7 +209,7 @@ class QuestionViewReply(ApiReply):
 
 
 class TurnReply(PersonRequest):
-    """Answers the open question of a running turn; the first answer counts, as in a chat.
+    """Answers the open question of a running or parked turn; the first answer counts, as in a chat.
 
     A request that is repeated with the same id answers once. It is refused as `conflict` if the
     question is not open: it has an answer, its time is over, or its attempt has ended.

@@ -7,7 +7,9 @@ from typing import Final, ParamSpec, TypeVar, cast
 from chatlane_client.api.requests import Requests
 from chatlane_client.claims import Grant
 from chatlane_client.errors import ConflictingRequestError, RefusedRequestError, StepError
+from chatlane_client.turn_voice import QuestionAnswer
 from chatlane_schemas.questions import (
+    ANSWER_PREFIX,
     LARGEST_STEP,
     LONGEST_STEP_NAME,
     StepReply,
@@ -53,9 +55,23 @@ class TurnSteps:
             raise
         return cast("_Result", json.loads(kept))
 
+    async def answer(self, name: str) -> QuestionAnswer | None:
+        """Return the answer to a question that parked the turn; None without one.
+
+        Raises:
+            ConflictingRequestError: This attempt does not run any more.
+        """
+        kept = await self._find(ANSWER_PREFIX + name)
+        if kept is None:
+            return None
+        answer = json.loads(kept)
+        return QuestionAnswer(answer.get("value"), answer["is_default"], answer.get("values"))
+
     def _take(self, name: str) -> None:
         if not 0 < len(name) <= LONGEST_STEP_NAME:
             raise StepError(f"the name of a step has 1 to {LONGEST_STEP_NAME} characters")
+        if name.startswith(ANSWER_PREFIX):
+            raise StepError(f"the name of a step does not begin with {ANSWER_PREFIX}")
         if name in self._names:
             raise StepError("two steps of the turn have the same name")
         self._names.add(name)

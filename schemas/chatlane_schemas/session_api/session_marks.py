@@ -91,7 +91,7 @@ class LiveTurn(Record):
     id: UUID = Field(description="Id of the turn.")
     state: Name = Field(
         description="`claimed`: a worker has it. `ready`: a worker may claim it. `resting`: it waits "
-        "for a time. Other values may come.",
+        "for a time. `parked`: it waits for the answer to a question. Other values may come.",
     )
     since: Instant = Field(description="When a worker claimed it, or when it was made.")
     attempt: BigNumber = Field(description="Number of the attempt; 0 before the first.")

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.log import LogName
+from chatlane_schemas.content.questions import QuestionEnd
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.events import ResetReason
 from chatlane_schemas.inbound import Kind
@@ -35,6 +36,8 @@ class CountName(StrEnum):
     TURNS_EXPIRED = "turns_expired"
     TURNS_RETRIED = "turns_retried"
     TURNS_HANDED_BACK = "turns_handed_back"
+    TURNS_PARKED = "turns_parked"
+    TURNS_WOKEN = "turns_woken"
     TURNS_FINISHED = "turns_finished"
     TURNS_CANCELLED = "turns_cancelled"
     STREAM_ANSWERS = "stream_answers"
@@ -64,6 +67,7 @@ Count: TypeAlias = (
             CountName.TURNS_DISPATCHED,
             CountName.TURNS_EXPIRED,
             CountName.TURNS_RETRIED,
+            CountName.TURNS_PARKED,
             CountName.STREAM_ANSWERS,
             CountName.LATE_RESULTS,
         ],
@@ -81,6 +85,7 @@ Count: TypeAlias = (
     | tuple[Literal[CountName.TURNS_CANCELLED], str, CancelReason]
     | tuple[Literal[CountName.RECEIPTS], str, str, str]
     | tuple[Literal[CountName.TURNS_HANDED_BACK], str, HandBack]
+    | tuple[Literal[CountName.TURNS_WOKEN], str, QuestionEnd]
 )
 """A name and its labels, such as `(CountName.TURNS_EXPIRED, agent)`."""
 

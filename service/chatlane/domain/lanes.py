@@ -365,6 +365,10 @@ class Placement:
         is_said = arrived.event.kind in {Kind.MESSAGE, Kind.ACTION} and arrived.busy is None
         if session is None or question is None or not is_said:
             return None
+        # Words are for the people of the team who talk to the chat, and a turn may wait for days.
+        is_for_staff = question.is_parked and arrived.event.press is None
+        if is_for_staff and staff_pause_of(session, arrived.stored_at) is not None:
+            return None
         reading = question.reading_of(arrived.event, arrived.stored_at, arrived.notices)
         if reading is None:
             return None

@@ -120,7 +120,7 @@ class Turn:
     claimed, to the next notification while ready. `source` is the target of answers: that of the
     last message it was claimed with, None before. `token` outlives the lease: until another worker
     claims the turn, its holder may still renew or finish. `cancel` is the reason for a requested
-    end. `rest` is `resting` until workers may be notified, and `rested` after that. `interruptions`
+    end. `rest` is `resting` until workers may be notified, `rested` after that, and `parked` while the turn waits for the answer to `asked` without a worker. `interruptions`
     counts the attempts that were lost with their worker, the last one at `interrupted_at`.
     `is_begun` is false while the worker of the current attempt has yet to report that it begins,
     and `unbegun` counts the attempts that never began or were handed back. `is_asked` is set by the first claim with a
@@ -180,6 +180,11 @@ class Turn:
     def is_live(self) -> bool:
         """Return whether it still occupies its session."""
         return self.state in {"ready", "claimed"}
+
+    @property
+    def is_parked(self) -> bool:
+        """Return whether it waits for the answer to its question without a worker."""
+        return self.state == "ready" and self.rest == "parked"
 
     @property
     def is_unclaimed(self) -> bool:

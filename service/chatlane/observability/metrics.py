@@ -165,6 +165,16 @@ class Metrics:
                 "Attempts that do not count, by reason: unavailable, stopping.",
                 ["agent", "reason"],
             ),
+            CountName.TURNS_PARKED: counter(
+                "chatlane_turns_parked_total",
+                "Attempts that ended with a question and parked their turn.",
+                ["agent"],
+            ),
+            CountName.TURNS_WOKEN: counter(
+                "chatlane_turns_woken_total",
+                "Parked turns that got another attempt: answered, expired, withdrawn (edited).",
+                ["agent", "reason"],
+            ),
             CountName.STREAM_ANSWERS: counter(
                 "chatlane_stream_answers_total", "Answers of stream agents.", ["agent"]
             ),
@@ -290,8 +300,8 @@ class Metrics:
         )
         self.turns = gauge(
             "chatlane_turns",
-            "Live turns of the service: ready, resting (not announced yet), claimed, overdue "
-            "(lease over).",
+            "Live turns of the service: ready, resting (not announced yet), parked (waiting for an "
+            "answer), claimed, overdue (lease over).",
             ["agent", "state"],
         )
         self.oldest_ready = gauge(

@@ -105,7 +105,7 @@ GRANT DELETE, INSERT, SELECT, UPDATE ON session_holds TO "chatlane_application";
 GRANT DELETE, INSERT, SELECT, UPDATE ON sessions TO "chatlane_application";
 GRANT DELETE, INSERT, SELECT, UPDATE ON shown_lists TO "chatlane_application";
 GRANT INSERT, SELECT, UPDATE ON stream_marks TO "chatlane_application";
-GRANT DELETE, INSERT, SELECT ON turn_steps TO "chatlane_application";
+GRANT DELETE, INSERT, SELECT, UPDATE ON turn_steps TO "chatlane_application";
 GRANT DELETE, INSERT, SELECT, UPDATE ON turns TO "chatlane_application";
 GRANT DELETE, INSERT, SELECT, UPDATE ON waiting TO "chatlane_application";
 GRANT SELECT ON erased_ids TO "chatlane_application";

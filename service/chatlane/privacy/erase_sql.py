@@ -576,18 +576,21 @@ DELETE_WAITING_SQL: Final[LiteralString] = """
 DELETE FROM waiting WHERE session_id = $1 AND arrival = ANY($2::bigint[])
 """
 CLEAR_TURNS_SQL: Final[LiteralString] = """
--- turns: remove personal data; cancel claimed turns, and make other attempts void
+-- turns: remove personal data; cancel claimed and parked turns, and make other attempts void
 WITH steps AS (DELETE FROM turn_steps WHERE turn_id = ANY($1::uuid[]))
 UPDATE turns SET
     source = CASE WHEN state IN ('ready', 'claimed') THEN source - 'sender' - 'message_id' END,
     error = NULL,
     draft = NULL,
     -- The ids are left, so that the end of the turn takes the buttons away.
-    question = CASE WHEN state = 'claimed' AND question IS NOT NULL THEN jsonb_build_object(
+    question = CASE WHEN (state = 'claimed' OR (state = 'ready' AND rest = 'parked'))
+            AND question IS NOT NULL THEN jsonb_build_object(
         'state', 'erased', 'id', question -> 'id', 'message_id', question -> 'message_id',
         'attempt', question -> 'attempt') END,
     token = CASE WHEN state = 'claimed' THEN token END,
-    cancel = CASE WHEN state = 'claimed' THEN coalesce(cancel, 'stopped') ELSE cancel END
+    cancel = CASE WHEN state = 'claimed' OR (state = 'ready' AND rest = 'parked')
+                  THEN coalesce(cancel, 'stopped') ELSE cancel END,
+    due_at = CASE WHEN state = 'ready' AND rest = 'parked' THEN clock_timestamp() ELSE due_at END
 WHERE id = ANY($1::uuid[])
 """
 COUNT_RUNNING_SQL: Final[LiteralString] = """

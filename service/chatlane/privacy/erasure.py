@@ -41,7 +41,7 @@ from chatlane.privacy.erasure_rules import (
     why_not_to_forget,
 )
 from chatlane.privacy.person_data import Finder
-from chatlane.store import audit, turns
+from chatlane.store import audit, questions, turns
 from chatlane.store.conversations import removals, sessions
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.inbound import InboundEvent, Kind
@@ -395,6 +395,9 @@ class Erasing:
             await erasure_list_sql.note_ids(connection, run.id, "message", message_ids)
             await turns.lock(connection, answered)
             await erase_sql.clear_turns(connection, answered)
+            if own_rows:
+                # One of them may be an answer to a turn of others.
+                await questions.forget_answers(connection, session_id)
             await erase_sql.delete_waiting(connection, session_id, [waiting[0] for waiting in line])
             if blanked or archived_places:
                 await erase_sql.blank(connection, session_id, blanked)

@@ -297,7 +297,7 @@ FROM (
     SELECT agent, created_at,
            CASE WHEN state = 'claimed' AND due_at < clock_timestamp() THEN 'overdue'
                 -- It is not announced yet, so its age is no fault of the workers.
-                WHEN rest = 'resting' THEN 'resting'
+                WHEN state = 'ready' AND rest IN ('resting', 'parked') THEN rest
                 ELSE state END AS state
     FROM turns WHERE state IN ('ready', 'claimed') AND due_at > '-infinity'
 ) AS live

@@ -1,4 +1,4 @@
-"""Decide requests that answer the question of a running turn, and end questions in time."""
+"""Decide requests that answer the question of a turn, and end questions in time."""
 
 from __future__ import annotations
 
@@ -111,7 +111,11 @@ def _said(request: TurnReply, question: OpenQuestion) -> _Said | ApiError:
         return invalid("value: a question that is no form takes one value")
     if question.options:
         return _choice(value, question)
-    return invalid("value: says nothing") if is_blank(value) else _Said({"text": value}, value)
+    if is_blank(value):
+        return invalid("value: says nothing")
+    if not question.can_keep(value):
+        return invalid("value: is too long")
+    return _Said({"text": value}, value)
 
 
 def _form(request: TurnReply, question: OpenQuestion) -> _Said | ApiError:

@@ -42,7 +42,7 @@ _ROWS_LOOKED_AT: Final = 1000
 
 
 async def take_over(request: SessionTakeover, call: Call) -> SessionReply:
-    """Let the agent of a session wait; a turn that runs goes on."""
+    """Let the agent of a session wait; a turn that runs goes on, and a parked one stays so."""
     session = await _lock(request.session_id, call)
     refused = _refusal(session)
     if session is None or refused is not None:
@@ -88,7 +88,7 @@ async def speak(request: SessionSpeak, call: Call) -> SessionReply:
         return await _reply(call, None, conflict("take the session over first"))
     effects = Effects()
     turn = await live_turn(call.connection, session)
-    if turn is None or turn.state != "claimed":
+    if turn is None or not (turn.state == "claimed" or turn.is_parked):
         await stop_session(call.connection, session, CancelReason.STOPPED, call.at, effects)
     message_id = derived_id(call.at, call.trigger, "spoken")
     effects.messages.append(
@@ -113,7 +113,7 @@ async def _set_due(session: Session, span: timedelta, call: Call) -> None:
     """Notify the workers of a turn that nobody has after a span, and write the session."""
     effects = Effects()
     turn = await live_turn(call.connection, session)
-    if turn is not None and turn.state == "ready" and turn.cancel is None:
+    if turn is not None and turn.state == "ready" and turn.cancel is None and not turn.is_parked:
         defer(turn, span)
         effects.changed_turns.append(turn)
         effects.due_within(span)

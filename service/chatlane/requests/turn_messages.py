@@ -14,14 +14,22 @@ from chatlane.domain.states import AskedQuestion
 from chatlane.domain.turns.answers import field_part
 from chatlane.domain.turns.forms import defaults_of, problem_of
 from chatlane.domain.turns.lifecycle import add_message
+from chatlane.domain.turns.parking import park
 from chatlane.domain.turns.questions import buttons_of
-from chatlane.domain.turns.turn_events import note_asked
+from chatlane.domain.turns.turn_events import note_asked, withdraw_question
 from chatlane.requests.outbox import says_nothing
-from chatlane.store import deliveries, questions, turns
+from chatlane.store import deliveries, questions, turn_steps, turns
 from chatlane.store.conversations import sessions
 from chatlane_schemas.content.questions import QuestionKind, QuestionState
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.questions import QuestionReply
+from chatlane_schemas.questions import (
+    ANSWER_PREFIX,
+    LARGEST_STEP,
+    LARGEST_STEPS,
+    LONGEST_QUESTION_MS,
+    MOST_STEPS,
+    QuestionReply,
+)
 from chatlane_schemas.session_api.outbox import OutboxReply
 from chatlane_schemas.session_api.sessions import ApiError
 
@@ -60,14 +68,14 @@ async def say(request: TurnSay, call: Call) -> OutboxReply:
 
 
 async def ask(request: TurnAsk, call: Call) -> QuestionReply:
-    """Ask the person of a running turn."""
+    """Ask the person of a running turn; a parked one ends its attempt with the question."""
     problem = _problem_of(request)
     running = invalid(problem) if problem is not None else await _lock(request, call)
     if isinstance(running, ApiError):
         return QuestionReply(id=new_envelope_id(), at=datetime.now(UTC), error=running)
     session, turn = running
-    if turn.asked is not None:
-        error = conflict("the turn has an open question")
+    error = await _refusal(request, turn, call)
+    if error is not None:
         return QuestionReply(id=new_envelope_id(), at=datetime.now(UTC), error=error)
     question_id = derived_id(call.at, call.trigger, "question")
     asking = _messages_of(request, question_id, call.catalog.notices_of(session.platform))
@@ -76,10 +84,17 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
     ]
     asked = AskedQuestion(question_id, message_ids[-1])
     kind = _kind_of(request)
-    due_at = call.at + timedelta(milliseconds=request.within_ms)
+    within = timedelta(milliseconds=request.within_ms)
+    due_at, is_parked = call.at + within, request.park_as is not None
     effects = Effects()
+    # A handler that parks its turn has given up a question that it asked before.
+    withdraw_question(turn, session, call.at, effects)
     _say(list(zip(asking, message_ids, strict=True)), session, turn, call, effects)
-    note_asked(turn, asked, session, call.at, effects, kind=kind, due_at=due_at)
+    note_asked(
+        turn, asked, session, call.at, effects, kind=kind, due_at=due_at, is_parked=is_parked
+    )
+    if is_parked:
+        park(turn, within, effects)
     await call.unit_of_work.write(effects, sessions_of=[session])
     question = {
         "id": question_id,
@@ -96,6 +111,8 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
         "due_at": due_at,
         "message_id": asked.message_id,
     }
+    if request.park_as is not None:
+        question["answer_name"] = ANSWER_PREFIX + request.park_as
     await questions.note_spoken(call.connection, turn.id, question)
     return QuestionReply(
         id=new_envelope_id(),
@@ -104,7 +121,18 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
         message_id=asked.message_id,
         state=QuestionState.OPEN,
         due_at=due_at,
+        parked=is_parked,
     )
+
+
+async def _refusal(request: TurnAsk, turn: Turn, call: Call) -> ApiError | None:
+    """Return why a turn may not ask: it has an open question, or no room for another answer."""
+    if request.park_as is None:
+        return None if turn.asked is None else conflict("the turn has an open question")
+    kept = await turn_steps.count(call.connection, turn.id, ANSWER_PREFIX + request.park_as)
+    if kept.number >= MOST_STEPS or kept.size_bytes + LARGEST_STEP > LARGEST_STEPS:
+        return invalid("park_as: the turn has too many steps and answers")
+    return None
 
 
 def _messages_of(request: TurnAsk, question_id: UUID, notices: Notices) -> list[Part]:
@@ -128,6 +156,8 @@ def _problem_of(request: TurnAsk) -> str | None:
     kind = _kind_of(request)
     if bool(request.fields) != (kind is QuestionKind.FORM):
         return "fields: a form has fields, and no other question has any"
+    if request.park_as is None and request.within_ms > LONGEST_QUESTION_MS:
+        return "within_ms: a question of a running turn is open for 7 days at most"
     has_options = kind in {QuestionKind.CHOICE, QuestionKind.PERMISSION}
     if bool(request.options) != has_options:
         return "options: a choice and a permission have options, and no other question has any"

@@ -1,4 +1,4 @@
-"""Questions of running turns, in the row of the turn."""
+"""Questions of running and parked turns, in the row of the turn; answers of parked ones are steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chatlane.domain.turns.turn_events import TurnPointer
 from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import known_value, read_record, read_source
 from chatlane_schemas.content.questions import FieldValue, FormField, QuestionState
-from chatlane_schemas.questions import OpenQuestionView
+from chatlane_schemas.questions import ANSWER_PREFIX, OpenQuestionView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,15 +36,16 @@ async def note_spoken(
 
 
 FIND_OPEN_SQL: Final[LiteralString] = """
--- turns: the open questions of running ones
-SELECT id, session_id, agent, attempt, source, question FROM turns
-WHERE id = ANY($1::uuid[]) AND state = 'claimed' AND cancel IS NULL AND question IS NOT NULL
+-- turns: the open questions of running and parked ones
+SELECT id, session_id, agent, attempt, source, question, state = 'ready' AS is_parked FROM turns
+WHERE id = ANY($1::uuid[]) AND (state = 'claimed' OR (state = 'ready' AND rest = 'parked'))
+  AND cancel IS NULL AND question IS NOT NULL
   AND question ->> 'state' = 'open' AND (question ->> 'attempt')::int = attempt
 """
 
 
 async def find_open(connection: Connection, turn_ids: Iterable[UUID]) -> dict[UUID, OpenQuestion]:
-    """Return the open questions of locked sessions' running turns, by session."""
+    """Return the open questions of locked sessions' running and parked turns, by session."""
     wanted = sorted(turn_ids)
     rows = await connection.fetch(FIND_OPEN_SQL, wanted) if wanted else []
     found: dict[UUID, OpenQuestion] = {}
@@ -63,6 +64,7 @@ async def find_open(connection: Connection, turn_ids: Iterable[UUID]) -> dict[UU
             place=question.get("place", 0),
             due_at=datetime.fromisoformat(question["due_at"]),
             asked_at=None if asked_at is None else datetime.fromisoformat(asked_at),
+            is_parked=row["is_parked"],
         )
     return found
 
@@ -73,11 +75,26 @@ def _fields(stored: Iterable[Mapping[str, object]]) -> tuple[FormField, ...]:
 
 
 CHANGE_SQL: Final[LiteralString] = """
--- turns: changes to open questions; the first answer counts
-UPDATE turns SET question = question || new.patch
-FROM unnest($1::uuid[], $2::uuid[], $3::jsonb[]) AS new (turn_id, question_id, patch)
-WHERE turns.id = new.turn_id AND question ->> 'id' = new.question_id::text
-  AND question ->> 'state' = 'open' AND state = 'claimed'
+-- turns: changes to open questions; the first answer counts. The end of its question wakes a parked
+-- turn, whose next attempt finds the answer among its steps
+WITH changed AS (
+    UPDATE turns SET question = question || new.patch,
+        rest = CASE WHEN state = 'ready' AND new.patch ? 'state' THEN NULL ELSE rest END,
+        due_at = CASE WHEN state = 'ready' AND new.patch ? 'state' THEN clock_timestamp()
+                      ELSE due_at END,
+        has_steps = has_steps OR (state = 'ready' AND new.patch @> '{"state": "answered"}')
+    FROM unnest($1::uuid[], $2::uuid[], $3::jsonb[]) AS new (turn_id, question_id, patch)
+    WHERE turns.id = new.turn_id AND question ->> 'id' = new.question_id::text
+      AND question ->> 'state' = 'open'
+      AND (state = 'claimed' OR (state = 'ready' AND rest = 'parked'))
+    RETURNING turns.id, session_id, attempt, state, question
+)
+INSERT INTO turn_steps (turn_id, session_id, attempt, name, result)
+SELECT id, session_id, attempt, question ->> 'answer_name', jsonb_strip_nulls(jsonb_build_object(
+    'value', question -> 'answer', 'values', question -> 'values', 'is_default', false))::text
+FROM changed WHERE state = 'ready' AND question ->> 'state' = 'answered'
+-- The last answer to a question of a name counts.
+ON CONFLICT (turn_id, name) DO UPDATE SET result = excluded.result, attempt = excluded.attempt
 """
 
 
@@ -100,6 +117,40 @@ RETURNING true
 async def expire(connection: Connection, turn_id: UUID, question_id: UUID) -> bool:
     """End a question of a locked turn whose time is over; return whether it has ended now."""
     return bool(await connection.fetchval(EXPIRE_SQL, turn_id, question_id))
+
+
+EXPIRE_PARKED_SQL: Final[LiteralString] = """
+-- turns: questions of parked ones whose time is over; the next attempts find the defaults
+WITH expired AS (
+    UPDATE turns SET question = question || '{"state": "expired"}', has_steps = true
+    WHERE id = ANY($1::uuid[]) AND state = 'ready' AND rest = 'parked'
+      AND question ->> 'state' = 'open'
+    RETURNING id, session_id, attempt, question
+)
+INSERT INTO turn_steps (turn_id, session_id, attempt, name, result)
+SELECT id, session_id, attempt, question ->> 'answer_name', jsonb_strip_nulls(jsonb_build_object(
+    'value', question -> 'default', 'is_default', true,
+    'values', CASE WHEN question -> 'fields' <> '[]' THEN question -> 'defaults' END))::text
+FROM expired
+ON CONFLICT (turn_id, name) DO UPDATE SET result = excluded.result, attempt = excluded.attempt
+"""
+
+
+async def expire_parked(connection: Connection, turn_ids: Iterable[UUID]) -> None:
+    """Give locked parked turns the defaults of their questions as answers."""
+    await connection.execute(EXPIRE_PARKED_SQL, sorted(turn_ids))
+
+
+FORGET_ANSWERS_SQL: Final[LiteralString] = """
+-- turn_steps: answers that a session's live turn has kept; its handler asks again
+DELETE FROM turn_steps
+WHERE turn_id = (SELECT active_turn FROM sessions WHERE id = $1) AND starts_with(name, $2)
+"""
+
+
+async def forget_answers(connection: Connection, session_id: UUID) -> None:
+    """Delete the answers to parked questions that the live turn of a locked session has kept."""
+    await connection.execute(FORGET_ANSWERS_SQL, session_id, ANSWER_PREFIX)
 
 
 FIND_SQL: Final[LiteralString] = """
@@ -168,7 +219,8 @@ FIND_VIEW_SQL: Final[LiteralString] = """
 -- turns: the open question of a session, as callers see it
 SELECT turns.id, turns.agent, turns.attempt, turns.question
 FROM sessions JOIN turns ON turns.id = sessions.active_turn
-WHERE sessions.id = $1 AND turns.state = 'claimed' AND turns.cancel IS NULL
+WHERE sessions.id = $1 AND turns.cancel IS NULL
+  AND (turns.state = 'claimed' OR (turns.state = 'ready' AND turns.rest = 'parked'))
   AND turns.question ->> 'state' = 'open'
   AND (turns.question ->> 'attempt')::int = turns.attempt
   AND (turns.question ->> 'due_at')::timestamptz > clock_timestamp()

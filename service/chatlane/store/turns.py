@@ -266,8 +266,9 @@ UPDATE turns SET
     cancel = new.cancel, rest = new.rest, interruptions = new.interruptions,
     is_begun = new.is_begun, unbegun = new.unbegun, is_asked = new.is_asked,
     waits_since = new.waits_since, wait_told = new.wait_told,
-    -- A question belongs to one attempt.
-    question = CASE WHEN new.state = 'claimed' AND new.attempt = turns.attempt
+    -- A question belongs to one attempt, and stays while its turn is parked.
+    question = CASE WHEN (new.state = 'claimed' OR (new.state = 'ready' AND new.rest = 'parked'))
+                         AND new.attempt = turns.attempt
                     THEN CASE WHEN new.cancel IS NOT NULL AND turns.question ->> 'state' = 'open'
                               THEN turns.question || '{"state": "withdrawn"}'
                               ELSE turns.question END END,

@@ -297,7 +297,8 @@ class _Serving:
         for pending in self._claims:
             turn = self._turns.get(pending.request.turn_id)
             status = claims.claim_status(turn, pending.agent.name, pending.request.id)
-            if turn is not None and turn.state == "ready" and status is ClaimStatus.TAKEN:
+            is_free = turn is not None and turn.state == "ready" and not turn.is_parked
+            if turn is not None and is_free and status is ClaimStatus.TAKEN:
                 # Its agent is unavailable: the sweep decides how long it waits, and tells the chat.
                 defer(turn, timedelta(0))
                 self._effects.changed_turns.append(turn)

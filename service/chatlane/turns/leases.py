@@ -22,16 +22,17 @@ from chatlane.domain.turns.lifecycle import (
     void_turn,
     wait_for_agent,
 )
+from chatlane.domain.turns.parking import expire_question
 from chatlane.errors import TransientError
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.observability.logs import get_logger
-from chatlane.store import agent_pauses, pending_messages, turns
+from chatlane.store import agent_pauses, pending_messages, questions, turns
 from chatlane.store.conversations import sessions, timed_resets
 from chatlane.store.history import edits
 from chatlane_schemas.live_turns import TurnFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
     from uuid import UUID
 
     from asyncpg.pool import PoolConnectionProxy
@@ -122,6 +123,7 @@ class Deadlines:
         due = [turn for turn in found.values() if turn.is_live and turn.due_in == timedelta(0)]
         begun = [turn.id for turn in due if turn.attempt]
         emptied = await edits.emptied(connection, begun) if begun else set()
+        await self._expire_questions(connection, due, emptied, locked, effects)
         held_back = await self._hold_back(connection, due, locked)
         for turn in due:
             session, has_waiting = locked[turn.session_id], turn.session_id in busy
@@ -141,6 +143,28 @@ class Deadlines:
         await unit_of_work.write(effects, sessions_of=locked.values())
         if effects.changed_turns:
             hit(RouterPoint.LEASES_ENDED)
+
+    async def _expire_questions(
+        self,
+        connection: PoolConnectionProxy,
+        due: Sequence[Turn],
+        emptied: Collection[UUID],
+        locked: Mapping[UUID, Session],
+        effects: Effects,
+    ) -> None:
+        """Wake the parked turns whose questions were not answered in time."""
+        woken = [
+            turn
+            for turn in due
+            if turn.is_parked and turn.cancel is None and turn.id not in emptied
+        ]
+        if not woken:
+            return
+        await questions.expire_parked(connection, [turn.id for turn in woken])
+        now = await timed_resets.now(connection)
+        for turn in woken:
+            turn.has_steps = True
+            expire_question(turn, locked[turn.session_id], now, effects)
 
     async def _hold_back(
         self, connection: PoolConnectionProxy, due: Sequence[Turn], locked: Mapping[UUID, Session]

@@ -23,7 +23,7 @@ KNOWN: Final[dict[str, Iterable[str]]] = {
     "sessions.start_reason": ResetReason,
     "sessions.link_kind": (BRANCH, COMPRESSION, "merged"),
     "turns.cancel": CancelReason,
-    "turns.rest": ("resting", "rested"),
+    "turns.rest": ("resting", "rested", "parked"),
     "turns.outcome": Outcome,
     "waiting.busy": get_args(BusyMode),
     "messages.state": RowState,

@@ -14,7 +14,7 @@ class TurnProgress(NamedTuple):
     Attributes:
         due_at: End of the lease while a worker has it; else when its workers are notified.
         waits_since: When an attempt first found its agent unavailable.
-        is_asking: The agent asks the person something.
+        is_asking: The agent asks the person something. Only a parked turn asks without a worker.
     """
 
     agent: str
@@ -129,6 +129,13 @@ def _claimed(turn: TurnProgress) -> Outlook:
 
 
 def _unclaimed(progress: SessionProgress, turn: TurnProgress) -> Outlook:
+    if turn.is_asking:
+        return Outlook(
+            "parked",
+            "The agent asked the person something, and no worker has the turn until the answer.",
+            "A worker gets the next attempt with the answer, or when the time for it is over.",
+            turn.due_at,
+        )
     if progress.staff_until is not None and progress.staff_until > progress.now:
         return Outlook(
             "staff",

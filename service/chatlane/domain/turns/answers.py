@@ -1,4 +1,4 @@
-"""Ask questions of running turns, and take their answers."""
+"""Ask questions of running and parked turns, and take their answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from chatlane.domain.ids import derived_id
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.turns.forms import Given, Wrong, options_of, question_of
 from chatlane.domain.turns.lifecycle import add_message, answered
+from chatlane.domain.turns.parking import note_woken
 from chatlane.domain.turns.questions import QuestionChange, buttons_of
 from chatlane.domain.turns.turn_events import note_question_over
 from chatlane_schemas.content.questions import QuestionEnd, QuestionState
@@ -79,14 +80,17 @@ def settle(
     moment: Moment,
     effects: Effects,
 ) -> None:
-    """Give a question its answer, and tell the worker and the readers of the turn."""
+    """Give a question its answer, tell the worker and the readers, and wake a parked turn."""
     patch = {"state": QuestionState.ANSWERED, "answered_at": moment.at, **answer}
     _change(question, patch, effects)
     _tell_over(question, moment.session, moment.at, QuestionEnd.ANSWERED, effects)
 
 
 def withdraw(question: OpenQuestion, session: Session, at: datetime, effects: Effects) -> None:
-    """End a question whose attempt has to begin again, because its messages were changed."""
+    """End a question whose attempt has to begin again, because its messages were changed.
+
+    A parked turn gets its next attempt at once.
+    """
     _change(question, {"state": QuestionState.WITHDRAWN}, effects)
     _tell_over(question, session, at, QuestionEnd.WITHDRAWN, effects)
 
@@ -116,5 +120,8 @@ def _change(question: OpenQuestion, patch: Mapping[str, object], effects: Effect
 def _tell_over(
     question: OpenQuestion, session: Session, at: datetime, end: QuestionEnd, effects: Effects
 ) -> None:
-    effects.controls.append(answered(question.turn.id, question.turn.agent, at))
+    if question.is_parked:
+        note_woken(question.turn.agent, end, effects)
+    else:
+        effects.controls.append(answered(question.turn.id, question.turn.agent, at))
     note_question_over(question.turn, question, session, at, effects, outcome=end)

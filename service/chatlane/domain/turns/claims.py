@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def claim_status(turn: Turn | None, agent: str, claim_id: str) -> ClaimStatus:
     """Return the answer to a claim; `claimed` means that it may be granted or already is.
 
-    A turn whose agent is unavailable is `taken`, unless it is the one that tries the agent.
+    A turn whose agent is unavailable is `taken`, unless it is the one that tries the agent. So is a
+    parked one: the notification is an old one.
 
     A claim id gets the same answer as long as the attempt that it opened is the current one, so
     a worker can repeat a claim whose reply got lost.
@@ -38,7 +39,7 @@ def claim_status(turn: Turn | None, agent: str, claim_id: str) -> ClaimStatus:
         return ClaimStatus.VOID if turn.state == "void" else ClaimStatus.FINISHED
     if turn.cancel is not None and not is_granted(turn, claim_id):
         return ClaimStatus.VOID
-    if turn.state == "ready" and turn.is_trial is False:
+    if turn.is_parked or (turn.state == "ready" and turn.is_trial is False):
         return ClaimStatus.TAKEN
     if turn.state == "ready" or turn.claim_id == claim_id:
         return ClaimStatus.CLAIMED

@@ -440,7 +440,7 @@ def recall_claim(turn: Turn, result: ResultMessage) -> None:
     turn.state = "claimed"
     turn.attempt = result.attempt or turn.attempt
     turn.token = result.token
-    turn.claim_id = None
+    turn.claim_id = turn.rest = None
     turn.is_begun = True
 
 

@@ -1,4 +1,4 @@
-"""Questions of running turns: which message answers one, and what it answers."""
+"""Questions of running and parked turns: which message answers one, and what it answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from pydantic_core import to_json
+
 from chatlane.domain.turns.forms import Given, Wrong, options_of, value_of
 from chatlane_schemas.content.buttons import Button
+from chatlane_schemas.questions import LARGEST_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -56,6 +59,7 @@ class OpenQuestion:
         fields: The fields of a form.
         values: Its values so far.
         place: The field that the chat is asked for.
+        is_parked: Its turn waits for the answer without a worker.
     """
 
     id: UUID
@@ -68,6 +72,7 @@ class OpenQuestion:
     values: Mapping[str, FieldValue] = field(default_factory=dict)
     place: int = 0
     asked_at: datetime | None = None
+    is_parked: bool = False
 
     def reading_of(
         self, event: InboundEvent, at: datetime, notices: Notices
@@ -106,7 +111,13 @@ class OpenQuestion:
         return list(self.options)
 
     def _chosen_or_text(self, text: str) -> Given | None:
-        return option_named(self.options, text) if self.options else Given(text)
+        if self.options:
+            return option_named(self.options, text)
+        return Given(text) if self.can_keep(text) else None
+
+    def can_keep(self, text: str) -> bool:
+        """Return whether a text is short enough for an answer that is kept for the next attempt."""
+        return not self.is_parked or len(to_json(text)) <= LARGEST_STEP
 
 
 def option_named(options: Iterable[tuple[str, FieldValue | None]], written: str) -> Given | None:

@@ -128,13 +128,15 @@ def note_asked(
     *,
     kind: QuestionKind,
     due_at: datetime,
+    is_parked: bool = False,
 ) -> None:
-    """Publish that a running turn asks something."""
+    """Publish that a turn asks something, and whether it waits for the answer without a worker."""
     fields = {
         "question_id": question.id,
         "kind": kind,
         "due_at": due_at,
         "message_id": question.message_id,
+        **({"parked": True} if is_parked else {}),
     }
     event = _event("asked", turn, session, at, fields, message_id=f"turn.asked:{question.id}")
     if event is not None:

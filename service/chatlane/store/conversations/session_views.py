@@ -239,13 +239,16 @@ def _waiting(beside: asyncpg.Record) -> WaitingMessages | None:
     return WaitingMessages(count=beside["waiting"], oldest_at=beside["oldest_at"])
 
 
+_WAITS: Final = frozenset({"resting", "parked"})
+
+
 def _turn(beside: asyncpg.Record) -> LiveTurn | None:
     if beside["turn_id"] is None:
         return None
     state = beside["turn_state"]
     return LiveTurn(
         id=beside["turn_id"],
-        state="resting" if state == "ready" and beside["rest"] == "resting" else state,
+        state=beside["rest"] if state == "ready" and beside["rest"] in _WAITS else state,
         since=beside["turn_since"],
         attempt=beside["attempt"],
         has_worker=state == "claimed",
