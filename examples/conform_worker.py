@@ -7,10 +7,10 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from os import environ
 
-from chatlane_client import AgentUnavailableError, Turn, TurnWorker, open_connection
+from chatlane_client import AgentUnavailableError, Ask, Turn, TurnWorker, open_connection
 from chatlane_schemas import Role
 
 NATS_URL = environ.get("NATS_URL", "nats://127.0.0.1:4222")
@@ -21,12 +21,18 @@ TICK = 0.25
 was_away: set[str] = set()
 
 
-async def answer(turn: Turn) -> str:
-    """Do what each message says, and answer with a line for each."""
-    return "\n".join([await act(turn, message.text or "") for message in turn.messages])
+async def answer(turn: Turn) -> str | Ask:
+    """Do what each message says, and answer with a line for each, or ask before."""
+    lines = []
+    for message in turn.messages:
+        line = await act(turn, message.text or "")
+        if isinstance(line, Ask):
+            return line
+        lines.append(line)
+    return "\n".join(lines)
 
 
-async def act(turn: Turn, text: str) -> str:
+async def act(turn: Turn, text: str) -> str | Ask:
     """Do what a message says, and return its line of the answer."""
     name, *words = text.split()
     return await ACTS[name](turn, *words) if name in ACTS else f"heard {text}"
@@ -75,6 +81,20 @@ async def ask(turn: Turn, word: str) -> str:
     return f"told {told.value}"
 
 
+async def park(turn: Turn, word: str) -> str | Ask:
+    """Ask the person, and give the turn up until the answer."""
+
+    async def look_up() -> str:
+        return f"{word} {turn.attempt}"
+
+    found = await turn.step(f"look up {word}", look_up)
+    told = await turn.answer(word)
+    if told is None:
+        until = datetime.now(UTC) + timedelta(minutes=1)
+        return Ask(f"Keep {word}?", ["yes", "no"], until=until, name=word)
+    return f"kept {found}, told {told.value}"
+
+
 async def be_away(_: Turn, seconds: str, word: str) -> str:
     """Say once that the agent cannot answer now."""
     if word not in was_away:
@@ -90,13 +110,14 @@ async def fail(turn: Turn, word: str) -> str:
     return f"heard {word}"
 
 
-ACTS: dict[str, Callable[..., Awaitable[str]]] = {
+ACTS: dict[str, Callable[..., Awaitable[str | Ask]]] = {
     "echo": echo,
     "recall": recall,
     "work": work,
     "step": step,
     "join": join,
     "ask": ask,
+    "park": park,
     "away": be_away,
     "fail": fail,
 }

@@ -1,12 +1,14 @@
 // A turn worker that does what `chatlane conform worker` writes; it shows each thing a worker can do.
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { AgentUnavailableError, runWorker, type Turn } from "../src/index.js";
+import { AgentUnavailableError, Ask, runWorker, type Turn } from "../src/index.js";
 
 const TICK_MS = 250;
 const wasAway = new Set<string>();
 
-const ACTS: Record<string, (turn: Turn, ...words: string[]) => string | Promise<string>> = {
+type Line = string | Ask;
+
+const ACTS: Record<string, (turn: Turn, ...words: string[]) => Line | Promise<Line>> = {
   echo: (_, word) => `heard ${word}`,
 
   async recall(turn) {
@@ -42,6 +44,15 @@ const ACTS: Record<string, (turn: Turn, ...words: string[]) => string | Promise<
     return `told ${told.value}`;
   },
 
+  // Asks the person, and gives the turn up until the answer.
+  async park(turn, word = "") {
+    const found = await turn.step(`look up ${word}`, () => `${word} ${turn.attempt}`);
+    const told = await turn.answer(word);
+    if (told) return `kept ${found}, told ${told.value}`;
+    const until = new Date(Date.now() + 60_000);
+    return new Ask(`Keep ${word}?`, { options: ["yes", "no"], until, name: word });
+  },
+
   away(_, seconds, word = "") {
     if (!wasAway.has(word)) {
       wasAway.add(word);
@@ -56,7 +67,7 @@ const ACTS: Record<string, (turn: Turn, ...words: string[]) => string | Promise<
   },
 };
 
-async function act(turn: Turn, text: string): Promise<string> {
+async function act(turn: Turn, text: string): Promise<Line> {
   const [name = "", ...words] = text.split(/\s+/);
   const known = Object.hasOwn(ACTS, name) ? ACTS[name] : undefined;
   return known ? await known(turn, ...words) : `heard ${text}`;
@@ -71,7 +82,11 @@ await runWorker({
   tlsCaFile: process.env.TLS_CA_FILE,
   async handler(turn) {
     const lines: string[] = [];
-    for (const message of turn.messages) lines.push(await act(turn, message.text ?? ""));
+    for (const message of turn.messages) {
+      const line = await act(turn, message.text ?? "");
+      if (line instanceof Ask) return line;
+      lines.push(line);
+    }
     return lines.join("\n");
   },
 });

@@ -22,5 +22,13 @@ export {
   StreamWorker,
   type StreamWorkerOptions,
 } from "./stream_worker.js";
-export type { Answer, Handler, QuestionAnswer, Reply, Turn } from "./turn.js";
+export {
+  type Answer,
+  Ask,
+  type Handler,
+  type QuestionAnswer,
+  type QuestionFields,
+  type Reply,
+  type Turn,
+} from "./turn.js";
 export { runWorker, TurnWorker, type WorkerOptions } from "./turn_worker.js";

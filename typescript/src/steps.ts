@@ -4,10 +4,12 @@ import { isDeepStrictEqual } from "node:util";
 import type { StepReply, TurnKeep, TurnStep } from "./contract.js";
 import { ConflictingRequestError, RefusedRequestError, StepError } from "./errors.js";
 import type { ClaimClient, Grant } from "./grant.js";
+import type { QuestionAnswer } from "./turn.js";
 import { stamp } from "./wire.js";
 
 const LONGEST_NAME = 256;
 const LARGEST_RESULT = 120 * 1024;
+const ANSWER_PREFIX = "ask:";
 
 /** Runs the steps of one attempt at a turn, each name once. */
 export class TurnSteps {
@@ -32,9 +34,20 @@ export class TurnSteps {
     }
   }
 
+  /** Return the answer to a question that parked the turn. */
+  async answer(name: string): Promise<QuestionAnswer | undefined> {
+    const kept = await this.#find(ANSWER_PREFIX + name);
+    if (kept == null) return undefined;
+    const { value, values, is_default } = JSON.parse(kept);
+    return { value, values, isDefault: is_default };
+  }
+
   #take(name: string): void {
     if (name.length < 1 || name.length > LONGEST_NAME) {
       throw new StepError(`the name of a step has 1 to ${LONGEST_NAME} characters`);
+    }
+    if (name.startsWith(ANSWER_PREFIX)) {
+      throw new StepError(`the name of a step does not begin with ${ANSWER_PREFIX}`);
     }
     if (this.#names.has(name)) throw new StepError("two steps of the turn have the same name");
     this.#names.add(name);

@@ -29,6 +29,7 @@ import { stamp } from "./wire.js";
 // A control message that says that there is an answer may get lost.
 const LOOK_EVERY_MS = 2000;
 const MAX_PAGE_ROWS = 500;
+const DEFAULT_NAME = "answer";
 
 /** An answer of one or several messages. Without parts the turn ends without a message. */
 export interface Reply {
@@ -46,8 +47,37 @@ export interface Reply {
   carryOver?: string;
 }
 
-/** A string or a `Reply`; null ends the turn without a message. */
-export type Answer = string | Reply | null;
+/** What a question has besides its words. */
+export interface QuestionFields {
+  /** The possible answers, as buttons; without any, the next message is the answer. */
+  options?: Array<string | Button>;
+  /** The fields of a form, instead of options. */
+  fields?: FormField[];
+  /** The answer if there is none in time. */
+  default?: string;
+  kind?: QuestionKind;
+}
+
+/**
+ * Asks the person, and gives the turn up until the answer: a handler returns it.
+ *
+ * The answer, the deadline, or an edit of a message of the turn begins another attempt, which gets
+ * the answer from `turn.answer`.
+ */
+export class Ask {
+  constructor(
+    readonly message: string | Part,
+    /** `until` is at most 90 days from now. The last answer of a name counts. */
+    readonly fields: QuestionFields & { until: Date; name?: string },
+  ) {}
+
+  get name(): string {
+    return this.fields.name ?? DEFAULT_NAME;
+  }
+}
+
+/** A string, a `Reply` or an `Ask`; null ends the turn without a message. */
+export type Answer = string | Reply | Ask | null;
 
 /**
  * Answers a turn.
@@ -236,23 +266,9 @@ export class Turn {
    */
   async ask(
     message: string | Part,
-    options: {
-      withinMs: number;
-      options?: Array<string | Button>;
-      fields?: FormField[];
-      default?: string;
-      kind?: QuestionKind;
-    },
+    options: QuestionFields & { withinMs: number },
   ): Promise<QuestionAnswer> {
-    const request: TurnAsk = {
-      ...this.#stamp(),
-      message: partOf(message),
-      within_ms: Math.max(1, Math.round(options.withinMs)),
-      options: (options.options ?? []).map((it) => (typeof it === "string" ? { label: it } : it)),
-      fields: options.fields ?? [],
-      kind: options.kind ?? null,
-      default: options.default ?? null,
-    };
+    const request = this.#question(message, options, options.withinMs);
     const asked = await this.claims.request<QuestionReply>("turn", "ask", request, this.signal);
     if (!asked.question_id || !asked.due_at) throw new InvalidAnswerError("a question has no id");
     for (;;) {
@@ -272,6 +288,35 @@ export class Turn {
       const left = Math.max(50, Date.parse(asked.due_at) - Date.now());
       await this.signals.hasAnswer.wait(Math.min(LOOK_EVERY_MS, left), this.signal);
     }
+  }
+
+  /**
+   * Return the answer to the question that an earlier attempt has returned as `Ask`.
+   *
+   * Undefined if it was not asked, or is to be asked again because a message of the turn was edited.
+   */
+  answer(name = DEFAULT_NAME): Promise<QuestionAnswer | undefined> {
+    return this.#steps.answer(name);
+  }
+
+  /** End the attempt with a question; false if the router is too old to park turns. */
+  async park(ask: Ask): Promise<boolean> {
+    const within = ask.fields.until.getTime() - Date.now();
+    const request = { ...this.#question(ask.message, ask.fields, within), park_as: ask.name };
+    const reply = await this.claims.request<QuestionReply>("turn", "ask", request, this.signal);
+    return reply.parked ?? false;
+  }
+
+  #question(message: string | Part, fields: QuestionFields, withinMs: number): TurnAsk {
+    return {
+      ...this.#stamp(),
+      message: partOf(message),
+      within_ms: Math.max(1, Math.round(withinMs)),
+      options: (fields.options ?? []).map((it) => (typeof it === "string" ? { label: it } : it)),
+      fields: fields.fields ?? [],
+      kind: fields.kind ?? null,
+      default: fields.default ?? null,
+    };
   }
 
   async #take(): Promise<TurnMessage[]> {

@@ -8,6 +8,7 @@ import { type Connection, type ConnectionOptions, openConnection } from "./conne
 import type { Part, ResultMessage, TranscriptRow, TurnControl, TurnNotice } from "./contract.js";
 import {
   AgentUnavailableError,
+  ConflictingRequestError,
   ConnectionClosedError,
   DecodeError,
   InvalidAnswerError,
@@ -23,7 +24,7 @@ import { described } from "./logs.js";
 import { type Delivered, Pull, PullError } from "./pull.js";
 import * as subjects from "./subjects.js";
 import { backoff, Flag, now, pause } from "./timing.js";
-import { type Answer, type Handler, Signals, Turn } from "./turn.js";
+import { type Answer, Ask, type Handler, Signals, Turn } from "./turn.js";
 import { decode, publishStored, stamp } from "./wire.js";
 
 const PULL_FOR_MS = 1000;
@@ -221,7 +222,9 @@ export class TurnWorker {
       const answering = this.#answer(grant, signals, outputs);
       const losing = lease.keep();
       const first = await Promise.race([answering, losing]);
-      if (first !== null && typeof first === "object") {
+      if (first === PARKED) {
+        // The attempt has ended with its question.
+      } else if (first !== null && typeof first === "object") {
         // The lease is renewed until the result is stored.
         await this.#publish(grant, first);
       } else {
@@ -239,7 +242,11 @@ export class TurnWorker {
   }
 
   /** Return the answer of the handler as a result, which may be a failure. */
-  async #answer(grant: Grant, signals: Signals, outputs: LiveOutputs): Promise<ResultMessage> {
+  async #answer(
+    grant: Grant,
+    signals: Signals,
+    outputs: LiveOutputs,
+  ): Promise<ResultMessage | typeof PARKED> {
     const output = outputs.open(grant);
     const turn = new Turn(this.#agent, grant, signals, this.#claims, output);
     const settled = new AbortController();
@@ -252,10 +259,11 @@ export class TurnWorker {
       }
       if (signals.isStopping && signals.cancelReason === undefined) {
         // What the handler returned may be a part of the answer only.
-        const rows = typeof answer === "object" ? answer?.transcript : [];
+        const isReply = typeof answer === "object" && !(answer instanceof Ask);
+        const rows = isReply ? answer?.transcript : [];
         return handedBack(grant, "stopping", "the worker stops", rows);
       }
-      return success(grant, answer);
+      return answer instanceof Ask ? await this.#park(grant, turn, answer) : success(grant, answer);
     } catch (error) {
       if (signals.signal.aborted && isAbort(error)) return unanswered(grant, signals);
       return this.#raised(grant, error);
@@ -264,6 +272,20 @@ export class TurnWorker {
       // A handler that was left may still fail.
       working.catch(() => {});
       outputs.end(grant, output);
+    }
+  }
+
+  /** End the attempt with a question; return a result only if the turn is not parked. */
+  async #park(grant: Grant, turn: Turn, ask: Ask): Promise<ResultMessage | typeof PARKED> {
+    try {
+      if (await turn.park(ask)) return PARKED;
+      return failure(grant, "the router is of a release that parks no turns", true);
+    } catch (error) {
+      // The turn is to end, or the result of this attempt changes nothing.
+      if (error instanceof ConflictingRequestError) return success(grant, null);
+      if (!(error instanceof RefusedRequestError)) throw error;
+      this.connection.log("turn_failed", { ...about(grant, "invalid question") });
+      return failure(grant, "invalid question", false);
     }
   }
 
@@ -338,6 +360,7 @@ export async function runWorker(options: WorkerOptions & ConnectionOptions): Pro
 }
 
 const TOO_LATE = Symbol("too late");
+const PARKED = Symbol("parked");
 
 /** Return once any of the signals is aborted. */
 async function until(...signals: AbortSignal[]): Promise<void> {
@@ -366,7 +389,7 @@ function base(grant: Grant): ResultMessage {
   };
 }
 
-function success(grant: Grant, answer: Answer): ResultMessage {
+function success(grant: Grant, answer: Exclude<Answer, Ask>): ResultMessage {
   const reply = typeof answer === "string" ? { parts: [answer] } : (answer ?? {});
   const parts = (reply.parts ?? []).map((part): Part => {
     return typeof part === "string" ? { text: part } : part;

@@ -23,7 +23,7 @@ Lease.keep = keep_badly
 
 FAULTS: Final[Mapping[str, PlantedFault]] = {
     "answers the last message only": PlantedFault(
-        "for message in turn.messages]", "for message in turn.messages[-1:]]", "order"
+        "for message in turn.messages:", "for message in turn.messages[-1:]:", "order"
     ),
     "forgets what was said": PlantedFault("await turn.history()", "()", "history"),
     "never renews": PlantedFault(
@@ -40,7 +40,9 @@ FAULTS: Final[Mapping[str, PlantedFault]] = {
         "crash",
     ),
     "runs a step again": PlantedFault(
-        'await turn.step(f"look up {word}", look_up)', "await look_up()", "steps"
+        'await turn.step(f"look up {word}", look_up)\n    await work',
+        "await look_up()\n    await work",
+        "steps",
     ),
     "goes on after /stop": PlantedFault(
         "        await asyncio.sleep(TICK)\n",

@@ -1,4 +1,4 @@
-"""SIGKILL of processes in the middle of a turn that asks a question or has finished a step."""
+"""SIGKILL of processes in the middle of a turn that asks, is parked, or has finished a step."""
 
 import json
 from collections.abc import AsyncIterator
@@ -182,5 +182,35 @@ async def test_a_finished_step_survives_the_kill_of_worker_and_router(
             await chats.until_shown("kept oslo 1")
             assert await chats.database.fetchval("SELECT attempt FROM turns") == 2
             assert await chats.database.fetchval(kept) is None
+        finally:
+            await worker.kill()
+
+
+@pytest.mark.slow
+async def test_a_parked_turn_survives_the_kill_of_everything_and_goes_on_once(
+    tmp_path: Path, nats_url: str, database_url: str
+) -> None:
+    variables = {"NATS_URL": nats_url, "AGENT": TURN_AGENT}
+    worker = Process("worker", [str(WORKER)], tmp_path, **variables)
+    parked = "SELECT count(*) FROM turns WHERE state = 'ready' AND rest = 'parked'"
+    async with open_chats(tmp_path, nats_url, database_url, timedelta(seconds=3)) as chats:
+        chats.parts.append(worker)
+        worker.start()
+        try:
+            await chats.write("park oslo")
+            question = "Keep oslo?\n\n1. yes\n2. no"
+            await chats.until_shown(question)
+            assert await chats.database.fetchval(parked) == 1
+            for part in chats.parts:
+                await part.kill()
+            # Nobody is there to read it, and what follows waits for the turn.
+            await chats.write("2")
+            await chats.write("echo later")
+            for part in chats.parts:
+                part.start()
+            await chats.until_shown(question, "kept oslo 1, told no", "heard later")
+            attempts = "SELECT array_agg(attempt ORDER BY created_at) FROM turns"
+            assert await chats.database.fetchval(attempts) == [2, 1]
+            assert await chats.database.fetchval("SELECT count(*) FROM turn_steps") == 0
         finally:
             await worker.kill()

@@ -361,7 +361,7 @@ async def test_a_parked_turn_is_explained_and_counted(desk: ParkedDesk) -> None:
     assert (view.turn.state, view.turn.has_worker, view.is_busy) == ("parked", False, True)
     async with desk.kernel.store.transaction() as connection:
         sampled = await reconciliation_sql.sample(connection)
-    assert [(its.state, its.count) for its in sampled.turns] == [("parked", 1)]
+    assert [(its.state, its.number) for its in sampled.turns] == [("parked", 1)]
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,19 @@ async def judge_question(trial: WorkerTrial) -> None:
         raise FaultFoundError("the turn has more than one result")
 
 
+async def judge_parked(trial: WorkerTrial) -> None:
+    """Kill the worker after it has parked a turn, and answer the question before another one runs."""
+    chat, word = trial.people.new_chat(), trial.new_token()
+    turn = await trial.ask(chat, f"park {word}", f"Keep {word}?")
+    await trial.worker.kill()
+    await trial.people.write(chat, "yes")
+    trial.worker.start()
+    wanted = [f"Keep {word}?", f"kept {word} 1, told yes"]
+    await trial.until_shown(chat, wanted, longer=2 * trial.lease.total_seconds())
+    if (attempts := trial.attempts(turn)) != [1, 2]:
+        raise FaultFoundError(f"the attempts {attempts} began")
+
+
 async def judge_live_pieces(trial: WorkerTrial) -> None:
     """Watch what a turn shows while it runs."""
     chat, word = trial.people.new_chat(), trial.new_token()
@@ -288,6 +301,13 @@ WORKER_CHECKS: Final[tuple[Check[WorkerTrial], ...]] = (
         asks="a running turn asks the person and gets the answer",
         advice="request turn.ask, then turn.answer until its state is answered; renew meanwhile",
         judge=judge_question,
+    ),
+    Check(
+        name="parked",
+        asks="a turn waits for an answer without a worker, and goes on with it",
+        advice="request turn.ask with park_as, publish no result, and request turn.step of ask: and the "
+        "name in attempts after the first",
+        judge=judge_parked,
     ),
     Check(
         name="live-pieces",
