@@ -223,7 +223,7 @@ async def test_a_connection_that_does_not_read_its_answers_is_closed(
         with socket.socket() as client:
             # Set before the connection, so that the answers soon fill all buffers.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.setblocking(False)
+            client.settimeout(0)
             await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
             client.send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 1500)
             await asyncio.wait_for(is_closed.wait(), timeout=60)
