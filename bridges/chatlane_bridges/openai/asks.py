@@ -7,7 +7,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from chatlane_bridges.openai.message_lists import PARAGRAPH, Exchange
+from chatlane_bridges.answers.answer_text import PARAGRAPH
+from chatlane_bridges.openai.message_lists import Exchange
 from chatlane_bridges.openai.problems import invalid
 
 _TEXTS: Final = frozenset({"text", "input_text", "output_text"})

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from chatlane_bridges.openai.answer_streams import AnswerStream
+from chatlane_bridges.answers.answer_streams import AnswerStream, Place
+from chatlane_bridges.answers.person_service import PersonService
 from chatlane_bridges.openai.asks import Ask
-from chatlane_bridges.openai.conversation_finder import ConversationFinder, Place
+from chatlane_bridges.openai.conversation_finder import ConversationFinder
 from chatlane_bridges.openai.keys import Caller, Keys
 from chatlane_bridges.openai.problems import unavailable
-from chatlane_bridges.openai.service import PersonService
 from chatlane_bridges.openai.settings import Declarations, OpenAiSettings
 from chatlane_client import Submission
 

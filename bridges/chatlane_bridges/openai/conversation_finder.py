@@ -1,15 +1,16 @@
 """Find the session that a request continues, or open another one."""
 
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
+from chatlane_bridges.answers.answer_streams import Place
+from chatlane_bridges.answers.person_service import PersonService
 from chatlane_bridges.openai.asks import Ask
 from chatlane_bridges.openai.message_lists import StoredExchange, is_asked, position
 from chatlane_bridges.openai.problems import invalid
-from chatlane_bridges.openai.service import PersonService, Read
 from chatlane_bridges.openai.settings import ORIGIN, DeclaredModel
+from chatlane_bridges.openai.stored_conversations import Read, read_newest
 from chatlane_client import SessionNotFoundError, Submission
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.sessions import SessionOrder, SessionView
@@ -22,23 +23,6 @@ _MAX_EXCHANGES: Final = 100
 _MAX_HISTORY_CHARACTERS: Final = 200_000
 # The names of the default profile.
 _MAIN: Final = frozenset({"default", "main"})
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The place where words are submitted, or were submitted before.
-
-    Attributes:
-        session: The session.
-        after_seq: Place of a row before the words.
-        request_id: Id of the request that submits them; the same for a repeated one.
-        joined: The message of an earlier request that has these words.
-    """
-
-    session: SessionView
-    after_seq: int = 0
-    request_id: str | None = None
-    joined: Submission | None = None
 
 
 class ConversationFinder:
@@ -68,7 +52,7 @@ class ConversationFinder:
                 return await self._append(await self._service.tip(candidates[0].id), ask)
         elif ask.is_repeated:
             for session in candidates:
-                read = await self._service.read(session)
+                read = await read_newest(self._service, session)
                 if not read.exchanges or len(read.exchanges) == 1:
                     return await self._continue(session, read, -1, ask, label)
         return await self._open(ask, label)
@@ -94,7 +78,7 @@ class ConversationFinder:
 
     async def _follow_response(self, session_id: UUID, message_id: UUID, ask: Ask) -> Place:
         session = await self._tip(session_id)
-        read = await self._service.read(session)
+        read = await read_newest(self._service, session)
         for place, exchange in enumerate(read.exchanges):
             if message_id in exchange.message_ids:
                 return await self._continue(session, read, place, ask, None)
@@ -107,7 +91,7 @@ class ConversationFinder:
         branch: tuple[SessionView, Read, int] | None = None
         for candidate in candidates:
             session = await self._service.tip(candidate.id)
-            read = await self._service.read(session)
+            read = await read_newest(self._service, session)
             place = position(ask.history, read.exchanges)
             if place is None:
                 continue
@@ -158,7 +142,7 @@ class ConversationFinder:
         if ask.key is not None:
             return Place(session, 0, self._id(ask, "submit"))
         if last_seq is None:
-            last_seq = (await self._service.read(session)).last_seq
+            last_seq = (await read_newest(self._service, session)).last_seq
         # Two sendings of a request meet, from whichever process.
         request_id = self._hashed("append", str(session.id), str(last_seq), ask.words)
         return Place(session, last_seq, request_id)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from chatlane_bridges.answers.answer_text import PARAGRAPH
 from chatlane_schemas.inbound import Kind
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.transcripts import RowState, TranscriptEntry
 
-PARAGRAPH: Final = "\n\n"
 # Rows of a person that are no words, such as reactions, are for the agent only.
 _SAID: Final = frozenset({None, Kind.MESSAGE, Kind.ACTION, Kind.ATTACHMENTS})
 

@@ -7,8 +7,8 @@ from typing import Annotated, Final, TypeVar
 from fastapi import Depends, Request
 from pydantic import BaseModel
 
-from chatlane_bridges.openai.answer_streams import AnswerStream
-from chatlane_bridges.openai.answers import Answer
+from chatlane_bridges.answers.answer_follower import Answer
+from chatlane_bridges.answers.answer_streams import AnswerStream
 from chatlane_bridges.openai.bridge_state import BridgeState
 from chatlane_bridges.openai.keys import Caller
 from chatlane_bridges.openai.problems import ApiProblem

@@ -11,8 +11,8 @@ from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.responses import JSONResponse
 
-from chatlane_bridges.openai.answer_streams import AnswerStream
-from chatlane_bridges.openai.answers import Answer
+from chatlane_bridges.answers.answer_follower import Answer
+from chatlane_bridges.answers.answer_streams import AnswerStream
 from chatlane_bridges.openai.asks import ChatBody
 from chatlane_bridges.openai.problems import ApiProblem, problem_of
 from chatlane_bridges.openai.routes.callers import KnownCaller, State, read_body, whole_answer

@@ -12,7 +12,7 @@ from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.responses import JSONResponse
 
-from chatlane_bridges.openai.answers import Answer
+from chatlane_bridges.answers.answer_follower import Answer
 from chatlane_bridges.openai.asks import (
     ResponseBody,
     conversation_id,

@@ -35,7 +35,7 @@ async def files_of(messages: Iterable[TurnMessage], options: TurnOptions) -> lis
         loaded
         for message in messages
         for file in message.attachments
-        if (loaded := await _loaded(file, options)) is not None
+        if is_readable(file, options) and (loaded := await load_file(file, options)) is not None
     ]
 
 
@@ -45,8 +45,9 @@ def is_readable(file: Attachment, options: TurnOptions) -> bool:
     return is_small and (file.media_type.startswith("image/") or file.media_type == PDF)
 
 
-async def _loaded(file: Attachment, options: TurnOptions) -> LoadedFile | None:
-    if not file.url or not is_readable(file, options):
+async def load_file(file: Attachment, options: TurnOptions) -> LoadedFile | None:
+    """Return a file; None if it has no link, is too large or cannot be fetched."""
+    if not file.url or (file.size_bytes or 0) > options.max_file_bytes:
         return None
     try:
         data = await asyncio.to_thread(_fetch, file.url, options)

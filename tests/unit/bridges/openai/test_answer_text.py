@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from chatlane_bridges.openai.answer_text import AnswerText
+from chatlane_bridges.answers.answer_text import AnswerText
 from chatlane_schemas import new_envelope_id
 from chatlane_schemas.live_turns import LivePiece, PieceKind, TurnPiece, TurnRecap
 from chatlane_schemas.results import Role

@@ -1,13 +1,11 @@
 """The parts of the client library that speak for one person."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
 from nats.aio.client import Client
 
-from chatlane_bridges.openai.message_lists import StoredExchange, stored_exchanges
 from chatlane_client import SessionApi, Submission, TranscriptApi
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.sessions import SessionView
@@ -15,20 +13,10 @@ from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
 # Longer than a router takes to start again.
 _PATIENCE: Final = timedelta(seconds=60)
-_MAX_ROWS: Final = 1000
-_PAGE_ROWS: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """The newest rows of a conversation.
-
-    Attributes:
-        last_seq: Place of the newest row of its last session; 0 if that has none.
-    """
-
-    exchanges: list[StoredExchange]
-    last_seq: int
+MAX_ROWS: Final = 1000
+"""How many of the newest rows of a session are read."""
+PAGE_ROWS: Final = 200
+"""How many of them at once."""
 
 
 class PersonService:
@@ -50,18 +38,6 @@ class PersonService:
             session = await self.sessions.get(session.tip_id)
         return session
 
-    async def read(self, session: SessionView) -> Read:
-        """Return the newest exchanges of a conversation."""
-        rows: tuple[TranscriptEntry, ...] = ()
-        async for page in self.transcripts.pages(
-            session.id, page_size=_PAGE_ROWS, whole_chain=True, as_stored=True
-        ):
-            rows = (*page, *rows)
-            if len(rows) >= _MAX_ROWS:
-                break
-        is_own = bool(rows) and rows[-1].session_id in {None, session.id}
-        return Read(stored_exchanges(rows), rows[-1].seq if is_own else 0)
-
     async def rows_since(self, submission: Submission, after_seq: int) -> list[TranscriptEntry]:
         """Return the newest rows of a session, oldest first, back to a submitted message.
 
@@ -71,12 +47,12 @@ class PersonService:
         """
         found: list[TranscriptEntry] = []
         async for page in self.transcripts.pages(
-            submission.session.id, page_size=_PAGE_ROWS, as_stored=True
+            submission.session.id, page_size=PAGE_ROWS, as_stored=True
         ):
             newer = [row for row in page if row.seq > after_seq]
             found = [*newer, *found]
             has_own = any(row.message_id == submission.message_id for row in newer)
-            if has_own or len(newer) < len(page) or len(found) >= _MAX_ROWS:
+            if has_own or len(newer) < len(page) or len(found) >= MAX_ROWS:
                 break
         return [await self._whole(submission.session.id, row) for row in found]
 

@@ -3,11 +3,29 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
-from chatlane_bridges.openai.answers import Answer, AnswerFollower
-from chatlane_bridges.openai.conversation_finder import Place
-from chatlane_bridges.openai.service import PersonService
+from chatlane_bridges.answers.answer_follower import Answer, AnswerFollower, PutQuestion
+from chatlane_bridges.answers.person_service import PersonService
 from chatlane_client import Submission
+from chatlane_schemas.session_api.sessions import SessionView
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place where words are submitted, or were submitted before.
+
+    Attributes:
+        session: The session.
+        after_seq: Place of a row before the words.
+        request_id: Id of the request that submits them; the same for a repeated one.
+        joined: The message of an earlier request that has these words.
+    """
+
+    session: SessionView
+    after_seq: int = 0
+    request_id: str | None = None
+    joined: Submission | None = None
 
 
 class AnswerStream:
@@ -21,9 +39,10 @@ class AnswerStream:
     task: asyncio.Task[None]
     submission: Submission
 
-    def __init__(self, service: PersonService) -> None:
-        """Create it for the person of a service."""
+    def __init__(self, service: PersonService, put: PutQuestion | None = None) -> None:
+        """Create it for the person of a service; `put` puts questions of the turn to the person."""
         self._service = service
+        self._put = put
         self._parts: asyncio.Queue[str | Answer | Exception] = asyncio.Queue()
         self._started: asyncio.Future[Submission] = asyncio.get_running_loop().create_future()
 
@@ -92,7 +111,7 @@ class AnswerStream:
                     submission = place.joined or await sessions.submit(
                         place.session.id, words, request_id=place.request_id
                     )
-                follower = AnswerFollower(self._service, submission, place.after_seq)
+                follower = AnswerFollower(self._service, submission, place.after_seq, self._put)
                 self._started.set_result(submission)
                 self._parts.put_nowait(await follower.run(updates, self._parts.put_nowait))
         except Exception as exc:  # noqa: BLE001 - the request tells it

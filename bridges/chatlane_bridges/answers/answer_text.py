@@ -1,11 +1,13 @@
 """The text of an answer while it comes: each part is given once, and nothing is taken back."""
 
 from collections.abc import Iterable
+from typing import Final
 
-from chatlane_bridges.openai.message_lists import PARAGRAPH
 from chatlane_schemas.live_turns import PieceKind, TurnPiece, TurnRecap
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
+
+PARAGRAPH: Final = "\n\n"
 
 
 class AnswerText:

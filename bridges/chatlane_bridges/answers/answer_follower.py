@@ -5,16 +5,16 @@ Live updates may get lost. The transcript decides what is said, and whether a tu
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from chatlane_bridges.openai.answer_text import AnswerText
-from chatlane_bridges.openai.service import PersonService
-from chatlane_client import Submission, TransientError, TurnUpdate
+from chatlane_bridges.answers.answer_text import AnswerText
+from chatlane_bridges.answers.person_service import PersonService
+from chatlane_client import ChatlaneClientError, Submission, TransientError, TurnUpdate
 from chatlane_client.api.submission import answered
 from chatlane_schemas.live_turns import (
     TurnAsked,
@@ -48,6 +48,10 @@ class Answer:
     is_question: bool = False
 
 
+PutQuestion: TypeAlias = Callable[[OpenQuestionView], Awaitable[None]]
+"""Puts a question to a person and replies to it."""
+
+
 class AnswerFollower:
     """Gives the text of an answer while it comes.
 
@@ -55,8 +59,26 @@ class AnswerFollower:
         answer: The whole answer, once it is there.
     """
 
-    def __init__(self, service: PersonService, submission: Submission, after_seq: int) -> None:
+    def __init__(
+        self,
+        service: PersonService,
+        submission: Submission,
+        after_seq: int,
+        put: PutQuestion | None = None,
+    ) -> None:
+        """Create it; `run` follows.
+
+        Args:
+            service: The service, for the person.
+            submission: What the person said.
+            after_seq: Place of a row before it.
+            put: Puts a question of the turn to the person. Without it the question is the end of
+                the answer, and what the person says next answers it.
+        """
         self._service = service
+        self._put = put
+        # The question that the person is asked now.
+        self._asking: tuple[UUID, asyncio.Task[None]] | None = None
         self._submission = submission
         self._after_seq = after_seq
         self._text = AnswerText()
@@ -94,10 +116,8 @@ class AnswerFollower:
                     give(new)
             return self.answer
         finally:
-            if arrival is not None:
-                arrival.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await arrival
+            await _end(arrival)
+            await _end(self._asking and self._asking[1])
 
     async def _take(self, update: TurnUpdate) -> str:
         match update:
@@ -162,6 +182,9 @@ class AnswerFollower:
         question = await self._service.sessions.question(session_id) if is_busy else None
         if question is None or question.turn_id != self.own_turn:
             return self._text.settle([row for row in mine if row.seq in known], is_over=False)
+        if self._put is not None:
+            self._ask(self._put, question)
+            return self._text.settle([row for row in mine if row.seq in known], is_over=False)
         new = self._text.settle(mine, is_over=False) + self._asked(question)
         self.answer = Answer(text=self._text.given, is_question=True)
         return new
@@ -175,6 +198,16 @@ class AnswerFollower:
             usage={} if end is None else dict(end.usage),
         )
 
+    def _ask(self, put: PutQuestion, question: OpenQuestionView) -> None:
+        """Put a question to the person once, while the turn is followed."""
+        if self._asking is not None:
+            known, asking = self._asking
+            if known == question.question_id:
+                return
+            asking.cancel()
+        asking = asyncio.create_task(_put(put, question))
+        self._asking = (question.question_id, asking)
+
     def _asked(self, question: OpenQuestionView) -> str:
         """Return the part of a question that the client does not have."""
         new = ""
@@ -185,6 +218,21 @@ class AnswerFollower:
             numbered = (f"{number}. {label}" for number, label in enumerate(labels, 1))
             new += self._text.add("\n".join(numbered))
         return new
+
+
+async def _put(put: PutQuestion, question: OpenQuestionView) -> None:
+    try:
+        await put(question)
+    except ChatlaneClientError as exc:
+        # Another front end was faster, its time is over, or its attempt has ended.
+        _log.info("question_not_answered", extra={"error": type(exc).__name__})
+
+
+async def _end(task: asyncio.Task[Any] | None) -> None:
+    if task is not None:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task
 
 
 async def _next(arriving: AsyncIterator[TurnUpdate]) -> TurnUpdate:

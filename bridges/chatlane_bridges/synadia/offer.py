@@ -1,0 +1,32 @@
+"""Offer declared agents of chatlane on NATS."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from chatlane_bridges.synadia.offered_agent import OfferedAgent
+from chatlane_bridges.synadia.settings import Declarations, OfferSettings
+
+
+async def offer_agents(
+    settings: OfferSettings, declared: Declarations, tell: Callable[[str], None]
+) -> None:
+    """Answer prompts until SIGTERM.
+
+    Args:
+        settings: The settings.
+        declared: The agents.
+        tell: Gets a line with the subject of each agent.
+    """
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(settings.connection("synadia agents"))
+        bus = await stack.enter_async_context(settings.agents_connection("synadia agents"))
+        for name, agent in declared.agents.items():
+            offered = OfferedAgent(client, settings, name, agent)
+            await stack.enter_async_context(offered.offered(bus))
+            tell(f"synadia: agents.prompt.{settings.host}.{settings.owner}.{name}")
+        await stopping.wait()
