@@ -175,6 +175,10 @@ erasure: $(READY) ## Measure how long erasing somebody with 10,000 messages take
 chaos-long: $(READY) ## Break everything at random for longer: 1,000,000 messages in forty runs; goes on where it was
 	$(BIN)/python -m tests.chaos.long $(ARGS)
 
+.PHONY: language-chaos
+language-chaos: $(READY) ## Kill processes while a Python and a TypeScript worker share the turns of 5,000 messages
+	$(BIN)/python -m tests.chaos.languages $(ARGS)
+
 .PHONY: cluster-faults
 cluster-faults: $(READY) ## Break clusters, disks and standbys for minutes: the tests that `make test` leaves out
 	$(BIN)/pytest -m long $(ARGS)

@@ -25,6 +25,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 PLATFORMS: Final = "linux/amd64,linux/arm64"
 CHART: Final = Path("deploy/chart")
+TYPESCRIPT: Final = Path("typescript")
 # Each pattern has the number as its only group.
 _IN_PROJECT: Final = (
     re.compile(r'(?m)^version = "([^"]+)"$'),
@@ -32,6 +33,7 @@ _IN_PROJECT: Final = (
 )
 _IN_DOCKERFILE: Final = (re.compile(r"(?m)^ARG VERSION=(\S+)$"),)
 _IN_CHART: Final = (re.compile(r"(?m)^(?:version|appVersion): (\S+)$"),)
+_IN_NPM: Final = (re.compile(r'"name": "@chatlane/client",\n\s+"version": "([^"]+)"'),)
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
 
 
@@ -52,6 +54,18 @@ def places(root: Path) -> Iterator[tuple[Path, Sequence[re.Pattern[str]]]]:
         yield path, _IN_PROJECT
     yield root / "deploy" / "Dockerfile", _IN_DOCKERFILE
     yield root / CHART / "Chart.yaml", _IN_CHART
+    yield root / TYPESCRIPT / "package.json", _IN_NPM
+    yield root / TYPESCRIPT / "package-lock.json", _IN_NPM
+
+
+def npm_version(version: str) -> str:
+    """Return the number as npm wants it: 0.2.0rc1 is 0.2.0-rc.1."""
+    return re.sub(r"(a|b|rc)(\d+)$", r"-\1.\2", version)
+
+
+def python_version(version: str) -> str:
+    """Return the number of npm as Python packages have it."""
+    return re.sub(r"-(a|b|rc)\.(\d+)$", r"\1\2", version)
 
 
 def versions(root: Path) -> dict[str, set[Path]]:
@@ -61,7 +75,7 @@ def versions(root: Path) -> dict[str, set[Path]]:
         text = path.read_text("utf-8")
         for pattern in patterns:
             for match in pattern.finditer(text):
-                found.setdefault(match[1], set()).add(path)
+                found.setdefault(python_version(match[1]), set()).add(path)
     return found
 
 
@@ -90,11 +104,13 @@ def write_version(root: Path, version: str) -> None:
     if not _VERSION.fullmatch(version):
         raise ReleaseError(f"{version!r} is no version such as 0.2.0 or 0.2.0rc1")
 
-    def replaced(match: re.Match[str]) -> str:
-        begin, end = match.start(1) - match.start(), match.end(1) - match.start()
-        return match[0][:begin] + version + match[0][end:]
-
     for path, patterns in places(root):
+        number = npm_version(version) if patterns is _IN_NPM else version
+
+        def replaced(match: re.Match[str], number: str = number) -> str:
+            begin, end = match.start(1) - match.start(), match.end(1) - match.start()
+            return match[0][:begin] + number + match[0][end:]
+
         text = path.read_text("utf-8")
         for pattern in patterns:
             text = pattern.sub(replaced, text)

@@ -74,6 +74,7 @@ class Plan:
         script: What happens instead of chance.
         talkers: People who are asked, get drafts and long answers, and are sent to; 0 for none.
         kinds: What they write, and how often.
+        typescript: The built TypeScript client, for the second of the two workers.
     """
 
     seed: int
@@ -99,6 +100,7 @@ class Plan:
     script: Script | None = None
     talkers: int = 12
     kinds: Mapping[str, int] = field(default_factory=lambda: KINDS)
+    typescript: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,12 @@ class Stage:
         service.worker(
             "worker-1", think=plan.think, slots=plan.slots, variables={"CHATLANE_NATS__URL": nats}
         )
-        service.worker("worker-2", think=plan.think, slots=plan.slots)
+        if plan.typescript is None:
+            service.worker("worker-2", think=plan.think, slots=plan.slots)
+        else:
+            service.typescript_worker(
+                "worker-2", plan.typescript, think=plan.think, slots=plan.slots
+            )
         service.subscriber("subscriber 1")
         service.subscriber("subscriber 2")
         if self.talkers is not None:

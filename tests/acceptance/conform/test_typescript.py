@@ -23,6 +23,8 @@ from chatlane_devkit.platforms.scripted.server import ChatServer, open_chat_serv
 from chatlane_schemas.session_api.people import Person
 from chatlane_servers.binaries import server_directory
 from chatlane_servers.embedded import free_port
+from tests.chaos import languages
+from tests.support.chaos import run_chaos
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database
@@ -262,3 +264,15 @@ async def test_a_killed_stream_worker_answers_each_message_once_and_in_order(
                 worker.start()
         await eventually(is_complete)
         assert await answers() == told
+
+
+@pytest.mark.timeout(300)
+async def test_workers_in_both_languages_share_turns_while_processes_are_killed(
+    examples: Path,
+) -> None:
+    with server_directory() as directory:
+        outcome = await run_chaos(directory, languages.plan(300, examples.parents[1]))
+        turns = languages.turns_of(directory)
+    assert outcome.problems == ()
+    assert outcome.fault_count >= 6
+    assert turns.keys() == {"worker-1", "worker-2"}

@@ -54,6 +54,8 @@ _ROOT: Final = Path(__file__).parents[3]
 _SUBSCRIBER: Final = _ROOT / "examples" / "subscriber.py"
 _WATCHED: Final = Path(__file__).with_name("watched_subscriber.py")
 _WORKER: Final = Path(__file__).with_name("watched_worker.py")
+_TYPESCRIPT_WORKER: Final = Path(__file__).with_name("watched_worker.mjs")
+_NODE: Final = Path(__file__).with_name("node_program.py")
 _ADAPTER: Final = Path(__file__).with_name("forwarding_adapter.py")
 
 _CONFIG: Final = Template("""
@@ -311,6 +313,18 @@ class Service:
                 "SLOTS": str(SLOTS),
             },
         )
+
+    def typescript_worker(
+        self, name: str, package: Path, *, think: timedelta, slots: int
+    ) -> Process:
+        """Start a worker of the turn agent on the built TypeScript client; it records its turns."""
+        assert self.keys is not None
+        its = {"NATS_URL": self.nats_url, "PRINCIPAL": "worker", "PATH": os.environ["PATH"]}
+        its["NKEY_SEED_FILE"] = str(self.keys.seed_file("worker"))
+        milliseconds = str(round(think.total_seconds() * 1000))
+        arguments = [str(_NODE), str(_TYPESCRIPT_WORKER), str(package), str(self.event_log), name]
+        arguments += [TURN_AGENT, str(slots), milliseconds]
+        return self._start(name, arguments, its, forks=False)
 
     def program(self, name: str, script: Path, *arguments: str, user: str) -> Process:
         """Start a program of a test as one of the users of NATS."""
