@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from chatlane_bridges.synadia.settings import WorkerSettings
 
-HOST = {"agent": "main", "host": "cc", "owner": "ann"}
+HOST: dict[str, Any] = {"agent": "main", "host": "cc", "owner": "ann"}
 
 
 @pytest.mark.parametrize(
