@@ -13,6 +13,7 @@ export { type Piece, splitText, type TextLimit } from "./delivery/pieces.js";
 export * from "./errors.js";
 export { deleted, edited, pressed, reacted } from "./events.js";
 export type { Log } from "./logs.js";
+export { promptOf } from "./prompt.js";
 export { SessionApi, type SessionApiOptions, type Submission } from "./session_api.js";
 export {
   answerTo,

@@ -22,6 +22,7 @@ import type {
 import { InvalidAnswerError, QuestionWithdrawnError } from "./errors.js";
 import type { ClaimClient, Grant } from "./grant.js";
 import type { LiveOutput } from "./live_output.js";
+import { promptOf } from "./prompt.js";
 import { TurnSteps } from "./steps.js";
 import { Flag } from "./timing.js";
 import { stamp } from "./wire.js";
@@ -160,6 +161,11 @@ export class Turn {
   /** The text of all messages, one message a line. */
   get text(): string {
     return this.messages.flatMap((message) => message.text || []).join("\n");
+  }
+
+  /** Text for a model: each message after a header with its sender, its reply and its files. */
+  get prompt(): string {
+    return promptOf(this.messages);
   }
 
   /**

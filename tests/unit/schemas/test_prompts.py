@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -169,3 +170,13 @@ def test_a_row_of_the_agent_stays_as_it_is() -> None:
         seq=1, role=Role.ASSISTANT, content="[1] see\n[2] go", created_at=AT, turn_id=UUID(ID)
     )
     assert prompt_of([row]) == "[1] see\n[2] go"
+
+
+def test_the_text_is_that_of_the_cases_which_the_typescript_client_has() -> None:
+    path = Path(__file__).parents[3] / "typescript" / "tests" / "prompts.json"
+    for case in json.loads(path.read_text("utf-8")):
+        rows = [
+            (TranscriptEntry if "role" in row else TurnMessage).model_validate_json(json.dumps(row))
+            for row in case["messages"]
+        ]
+        assert prompt_of(rows) == case["prompt"]
