@@ -29,12 +29,14 @@ class ModelEndpoint:
         requests: Bodies of the requests, oldest first.
         refusals: Answers to the next requests, instead of the model's: status and headers.
         pause: Seconds between two pieces of a streamed answer.
+        tool_pause: Seconds before an answer about the result of a tool.
     """
 
     url: str = ""
     requests: list[dict[str, Any]] = field(default_factory=list)
     refusals: deque[tuple[int, dict[str, str]]] = field(default_factory=deque)
     pause: float = 0.0
+    tool_pause: float = 0.0
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """Answer a request for a completion."""
@@ -44,6 +46,8 @@ class ModelEndpoint:
             status, headers = self.refusals.popleft()
             error = {"error": {"message": "refused", "type": "server_error"}}
             return web.json_response(error, status=status, headers=headers)
+        if body["messages"][-1]["role"] == "tool":
+            await asyncio.sleep(self.tool_pause)
         message = message_of(body["messages"])
         reason = "tool_calls" if message.get("tool_calls") else "stop"
         if not body.get("stream"):

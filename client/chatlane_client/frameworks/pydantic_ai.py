@@ -17,7 +17,11 @@ from itertools import groupby
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic_ai import Agent, AgentRun, UsageLimits, messages
-from pydantic_ai.capabilities import HandleDeferredToolCalls
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    HandleDeferredToolCalls,
+    WrapToolExecuteHandler,
+)
 from pydantic_ai.exceptions import (
     AgentRunError,
     FallbackExceptionGroup,
@@ -39,8 +43,15 @@ from pydantic_ai.messages import (
     UserContent,
 )
 from pydantic_ai.models import Model, download_item
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
+from pydantic_ai.tools import (
+    DeferredToolRequests,
+    DeferredToolResults,
+    RunContext,
+    ToolDefinition,
+    ToolDenied,
+)
 from pydantic_core import to_json
+from typing_extensions import override
 
 from chatlane_client.errors import AgentUnavailableError, TurnFailedError
 from chatlane_client.frameworks.shared import options as shared_options
@@ -48,6 +59,7 @@ from chatlane_client.frameworks.shared.approvals import denial_of
 from chatlane_client.frameworks.shared.display import Display
 from chatlane_client.frameworks.shared.failures import OPERATOR_PAUSE
 from chatlane_client.frameworks.shared.files import is_readable
+from chatlane_client.frameworks.shared.kept_calls import KeptCalls
 from chatlane_client.frameworks.shared.options import instructions_of
 from chatlane_client.frameworks.shared.rows import (
     Row,
@@ -88,6 +100,8 @@ def turn_handler(
     """Return a handler that answers turns with an agent.
 
     * Tool calls that require approval are asked in the chat, as a permission.
+    * Results of tools that are JSON are kept: another attempt at the turn does not call these tools
+      with these arguments again.
     * Messages that arrive during a turn are taken in if the busy mode is `steer`.
     * A stopped turn is answered with the text so far.
     * While the model is away, or its key or name is wrong, the turn waits. A request that the
@@ -189,6 +203,26 @@ def _tool_row(part: ModelRequestPart) -> TranscriptRow | None:
     if not isinstance(part, messages.ToolReturnPart):
         return None
     return tool_row(part.tool_call_id, part.tool_name, part.model_response_str())
+
+
+class _Keeping(AbstractCapability[DepsT]):
+    """Keeps what tools return until the end of the turn."""
+
+    def __init__(self, calls: KeptCalls) -> None:
+        self._calls = calls
+
+    @override
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[DepsT],
+        *,
+        call: messages.ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Run a call as a step of the turn."""
+        return await self._calls.run(call.tool_name, call.args_as_json_str(), lambda: handler(args))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +370,9 @@ class _Run(Generic[DepsT, OutputT]):
     async def answer(self, given: _Input, settings: dict[str, Any]) -> Answer:
         """Run the agent to its end."""
         approving = HandleDeferredToolCalls[DepsT](handler=self._approve)
+        keeping = _Keeping[DepsT](KeptCalls(self._turn))
         async with self._agent.iter(
-            **given.arguments(), **settings, capabilities=[approving]
+            **given.arguments(), **settings, capabilities=[approving, keeping]
         ) as self._run:
             run = self._run
             async for node in run:

@@ -89,6 +89,32 @@ async def test_a_tool_runs_only_after_the_person_has_allowed_it(client: Client) 
         assert sent == ["Ben"]
 
 
+async def test_another_attempt_does_not_call_a_tool_again(client: Client) -> None:
+    sent: list[str] = []
+    asked = 0
+
+    async def fail_after_the_tool(listed: list[ModelMessage], info: AgentInfo) -> Chunks:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise RuntimeError
+        async for chunk in call_then_tell(listed, info):
+            yield chunk
+
+    agent = Agent(FunctionModel(stream_function=fail_after_the_tool))
+
+    @agent.tool_plain
+    def send_mail(to: str) -> str:
+        sent.append(to)
+        return f"sent to {to}, number {len(sent)}"
+
+    chats = Chats()
+    async with working(client, turn_handler(agent)), delivering(client, chats.deliver) as adapter:
+        await adapter.publish(said("mail Ben"))
+        await chats.until_said("result: sent to Ben, number 1")
+    assert sent == ["Ben"]
+
+
 async def test_what_is_written_during_a_turn_reaches_the_model_in_the_same_turn(
     client: Client,
 ) -> None:
