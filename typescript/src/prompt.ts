@@ -22,7 +22,7 @@ const INVISIBLE =
   "\\u{202a}-\\u{202e}\\u{2060}-\\u{206f}\\u{3164}\\u{fe00}-\\u{fe0f}\\u{feff}\\u{ffa0}" +
   "\\u{fff0}-\\u{fffb}\\u{1bca0}-\\u{1bca3}\\u{1d173}-\\u{1d17a}\\u{e0000}-\\u{e0fff}";
 const SEEN = new RegExp(`[^\\s\\x00-\\x1f\\x7f-\\x9f\\u{2800}${INVISIBLE}]`, "u");
-const LEADING = new RegExp(`[\\s\\x1c-\\x1f\\x85${INVISIBLE}]+`, "gu");
+const COMBINING = /\p{M}/u;
 const UNSEEN = new RegExp(
   `[\\u{600}-\\u{605}\\u{6dd}\\u{70f}\\u{890}\\u{891}\\u{8e2}\\u{110bd}\\u{110cd}` +
     `\\u{13430}-\\u{1343f}${INVISIBLE}]`,
@@ -102,9 +102,8 @@ function linesOf(text: string): string[] {
 
 /** Return a line of a person so that it does not look like a header. */
 function unheaded(line: string): string {
-  const begin = [...line].slice(0, 64).join("").replace(LEADING, "").normalize("NFKC");
-  const [first] = begin;
-  return first !== undefined && BRACKETS.has(first) ? `  ${line}` : line;
+  const first = [...line].find((sign) => SEEN.test(sign) && !COMBINING.test(sign));
+  return first !== undefined && BRACKETS.has(first.normalize("NFKC")) ? `  ${line}` : line;
 }
 
 function remarkOf(message: Message): string {
