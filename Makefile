@@ -163,6 +163,10 @@ partition-counts: $(READY) ## Measure routers with 32, 64 and 128 partitions
 recovery: $(READY) ## Measure how long people wait when something dies
 	$(BIN)/python -m tests.benchmarks.recovery $(ARGS)
 
+.PHONY: comparison
+comparison: $(READY) ## Play the chat day through chatlane, Restate, DBOS, LangGraph and a naive bot
+	$(BIN)/python -m tests.benchmarks.comparison.compare $(ARGS)
+
 .PHONY: restore-drill
 restore-drill: $(READY) ## Measure how long a restore of 1,000,000 rows and the streams takes
 	$(BIN)/python -m tests.benchmarks.restore $(ARGS)
