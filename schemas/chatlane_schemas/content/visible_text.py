@@ -58,9 +58,9 @@ def shown_title(text: str) -> str:
     """Return a text as one line of visible text, composed (NFC).
 
     Removes terminal control characters, marks that change the direction of writing, and invisible
-    characters.
+    characters. The title of a text without visible characters is empty.
     """
-    return " ".join(visible(_CONTROLS.sub(" ", text)).split())
+    return "" if is_blank(text) else " ".join(visible(_CONTROLS.sub(" ", text)).split())
 
 
 def title_key(title: str) -> str:

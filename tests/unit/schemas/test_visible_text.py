@@ -30,6 +30,8 @@ PERSIAN = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
         (KEYCAP, KEYCAP),
         (PERSIAN, PERSIAN),
         ("a\u2028b\tc", "a b c"),
+        ("\u2800 \u2800", ""),
+        ("\x07\U000e0041", ""),
     ],
 )
 def test_f09_a_title_has_only_what_people_see(typed: str, shown: str) -> None:

@@ -50,6 +50,9 @@ EVERYBODY: Final = "*"
 # A word, optionally the addressed bot, and then nothing or white space: "/etc/hosts" and
 # "/README.md" continue differently.
 _CALL: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,31})(?:@([^\s@/]{1,64}))?(?=\s|$)")
+# Controls besides tabs and the ends of lines.
+_UNSEEN: Final = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
+_EMPTY_BRAILLE: Final = "\u2800"
 # The line ends of `str.splitlines`.
 _LINE_END: Final = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _BOT_ENDING: Final = "bot"
@@ -144,7 +147,7 @@ def _find_call(
     """Find a command in a text, after its prefix and an optional mention of this bot."""
     if text is None:
         return None
-    if not text.isascii():
+    if not (text.isascii() and text.isprintable()):
         text = _as_seen(text, prefix)
     begin = 0
     # Plain text costs this check and nothing else.
@@ -174,7 +177,8 @@ def _as_seen(text: str, prefix: str) -> str:
         return text
     seen = visible(line)
     for word in _WORD.finditer(seen):
-        narrow = "".join(map(_plain_letter, word[0]))
+        shown = _UNSEEN.sub("", word[0]).replace(_EMPTY_BRAILLE, " ")
+        narrow = "".join(map(_plain_letter, shown))
         if narrow.startswith(prefix):
             seen = seen[: word.start()] + narrow + seen[word.end() :]
             break
