@@ -148,17 +148,29 @@ class CatalogueApi(Api):
         return await self._ask_session("pin", request)
 
     async def label(
-        self, session_id: UUID, labels: Collection[str], *, request_id: str | None = None
+        self,
+        session_id: UUID,
+        labels: Collection[str],
+        *,
+        expected_version: str | None = None,
+        request_id: str | None = None,
     ) -> SessionView:
         """Replace the labels of a session.
 
         Args:
             session_id: Session to change.
             labels: At most 16 labels of at most 64 characters; none removes all.
+            expected_version: `version` of the session that the change is based on; None for any.
             request_id: Id of an earlier request that this one repeats.
+
+        Raises:
+            StaleRequestError: The session has changed since that version.
         """
         request = SessionLabel(
-            **self._stamp(request_id), session_id=session_id, labels=tuple(labels)
+            **self._stamp(request_id),
+            session_id=session_id,
+            labels=tuple(labels),
+            expected_version=expected_version,
         )
         return await self._ask_session("label", request)
 
@@ -182,16 +194,30 @@ class CatalogueApi(Api):
         return await self._ask_session("move", request)
 
     async def note_worktree(
-        self, session_id: UUID, worktree: Worktree | None, *, request_id: str | None = None
+        self,
+        session_id: UUID,
+        worktree: Worktree | None,
+        *,
+        expected_version: str | None = None,
+        request_id: str | None = None,
     ) -> SessionView:
         """Note the working copy of a repository that was made for a session, or forget it.
 
         Args:
             session_id: Session to change.
             worktree: The working copy; None forgets it.
+            expected_version: `version` of the session that the change is based on; None for any.
             request_id: Id of an earlier request that this one repeats.
+
+        Raises:
+            StaleRequestError: The session has changed since that version.
         """
-        request = SessionTree(**self._stamp(request_id), session_id=session_id, worktree=worktree)
+        request = SessionTree(
+            **self._stamp(request_id),
+            session_id=session_id,
+            worktree=worktree,
+            expected_version=expected_version,
+        )
         return await self._ask_session("tree", request)
 
     async def keep_draft(

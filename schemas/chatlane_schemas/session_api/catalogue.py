@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from chatlane_schemas.fields import Flag
-from chatlane_schemas.session_api.session_changes import SessionChange
+from chatlane_schemas.session_api.session_changes import SessionChange, SettingChange
 from chatlane_schemas.session_api.session_marks import MAX_LABELS, Label, Worktree
 from chatlane_schemas.session_api.session_state import without_credential
 
@@ -27,7 +27,7 @@ class SessionPin(SessionChange):
     pinned: Flag = Field(default=True, description="Whether to pin the session or unpin it.")
 
 
-class SessionLabel(SessionChange):
+class SessionLabel(SettingChange):
     """Replaces all labels of a session."""
 
     labels: Annotated[
@@ -45,7 +45,7 @@ class SessionProtect(SessionChange):
     read_only: Flag = Field(default=True, description="Whether the session is read only.")
 
 
-class SessionTree(SessionChange):
+class SessionTree(SettingChange):
     """Notes the working copy of a repository that was made for a session, or forgets it.
 
     The files are the business of whoever made it.

@@ -22,6 +22,8 @@ REPLACING: dict[str, tuple[Fields, Fields, str]] = {
     "archive": ({"archived": True}, {"archived": False}, "archived_at"),
     "override": ({"override": {"model": "one"}}, {"override": {"model": "two"}}, "model_override"),
     "note": ({"note": "one"}, {"note": "two"}, "note"),
+    "label": ({"labels": ["one"]}, {"labels": ["two"]}, "labels"),
+    "tree": ({"worktree": {"path": "/one"}}, {"worktree": {"path": "/two"}}, "worktree"),
 }
 each_replacing = pytest.mark.parametrize("name", REPLACING)
 

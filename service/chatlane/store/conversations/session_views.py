@@ -262,4 +262,7 @@ def _version(row: asyncpg.Record) -> str:
     change them, and need not maintain a counter.
     """
     values = [row[name] for name in _REPLACEABLE] + [row["archived_at"] is not None]
+    marks = row["labels"], row["worktree"]
+    # Routers of the release before leave them out.
+    values += filter(None, marks)
     return sha256(to_json(values)).hexdigest()[:_VERSION_DIGITS]
