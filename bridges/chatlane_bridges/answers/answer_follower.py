@@ -38,14 +38,14 @@ class Answer:
     """How the turn of a message ended, and what it said.
 
     Attributes:
-        is_question: Whether the turn waits for an answer of the person.
+        question: The question for whose answer the turn waits.
     """
 
     text: str
     outcome: TurnOutcome = TurnOutcome.OK
     notice: str | None = None
     usage: dict[str, int] = field(default_factory=dict)
-    is_question: bool = False
+    question: OpenQuestionView | None = None
 
 
 PutQuestion: TypeAlias = Callable[[OpenQuestionView], Awaitable[None]]
@@ -65,6 +65,8 @@ class AnswerFollower:
         submission: Submission,
         after_seq: int,
         put: PutQuestion | None = None,
+        *,
+        has_questions: bool = True,
     ) -> None:
         """Create it; `run` follows.
 
@@ -74,7 +76,9 @@ class AnswerFollower:
             after_seq: Place of a row before it.
             put: Puts a question of the turn to the person. Without it the question is the end of
                 the answer, and what the person says next answers it.
+            has_questions: Whether a question at the end is part of the text.
         """
+        self._has_questions = has_questions
         self._service = service
         self._put = put
         # The question that the person is asked now.
@@ -185,8 +189,12 @@ class AnswerFollower:
         if self._put is not None:
             self._ask(self._put, question)
             return self._text.settle([row for row in mine if row.seq in known], is_over=False)
-        new = self._text.settle(mine, is_over=False) + self._asked(question)
-        self.answer = Answer(text=self._text.given, is_question=True)
+        if self._has_questions:
+            new = self._text.settle(mine, is_over=False) + self._asked(question)
+        else:
+            said = [row for row in mine if row.content != question.text]
+            new = self._text.settle(said, is_over=False)
+        self.answer = Answer(text=self._text.given, question=question)
         return new
 
     def _whole(self, found: Submission) -> Answer:

@@ -39,8 +39,21 @@ class AnswerStream:
     task: asyncio.Task[None]
     submission: Submission
 
-    def __init__(self, service: PersonService, put: PutQuestion | None = None) -> None:
-        """Create it for the person of a service; `put` puts questions of the turn to the person."""
+    def __init__(
+        self,
+        service: PersonService,
+        put: PutQuestion | None = None,
+        *,
+        has_questions: bool = True,
+    ) -> None:
+        """Create it for the person of a service.
+
+        Args:
+            service: The service.
+            put: Puts questions of the turn to the person.
+            has_questions: Whether a question at the end is part of the text.
+        """
+        self._has_questions = has_questions
         self._service = service
         self._put = put
         self._parts: asyncio.Queue[str | Answer | Exception] = asyncio.Queue()
@@ -111,7 +124,13 @@ class AnswerStream:
                     submission = place.joined or await sessions.submit(
                         place.session.id, words, request_id=place.request_id
                     )
-                follower = AnswerFollower(self._service, submission, place.after_seq, self._put)
+                follower = AnswerFollower(
+                    self._service,
+                    submission,
+                    place.after_seq,
+                    self._put,
+                    has_questions=self._has_questions,
+                )
                 self._started.set_result(submission)
                 self._parts.put_nowait(await follower.run(updates, self._parts.put_nowait))
         except Exception as exc:  # noqa: BLE001 - the request tells it

@@ -1,20 +1,15 @@
 """The ASGI application of the endpoint."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from starlette.responses import PlainTextResponse, Response
 
-from chatlane_bridges.openai.bridge_state import BridgeState
-from chatlane_bridges.openai.problems import add_problem_handlers
+from chatlane_bridges.http.application import new_app
+from chatlane_bridges.openai.bridge_state import EndpointState
 from chatlane_bridges.openai.routes import chat_completions, responses
-from chatlane_bridges.openai.routes.callers import KnownCaller, State
+from chatlane_bridges.openai.routes.callers import KnownCaller
 from chatlane_bridges.openai.settings import Declarations, OpenAiSettings
 
-_health = APIRouter()
 _models = APIRouter()
 
 
@@ -25,35 +20,10 @@ def create_app(settings: OpenAiSettings, declared: Declarations) -> FastAPI:
         OSError: A file with a token cannot be read.
         ValueError: A token cannot be used.
     """
-    state = BridgeState(settings, declared)
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with state.open():
-            yield
-
-    app = FastAPI(
-        title="chatlane openai", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan
-    )
-    app.state.bridge = state
-    add_problem_handlers(app)
-    app.include_router(_health)
+    app = new_app("chatlane openai", EndpointState(settings, declared))
     for router in (_models, chat_completions.router, responses.router):
         app.include_router(router, prefix="/v1")
     return app
-
-
-@_health.get("/livez")
-async def livez() -> Response:
-    """Return whether the process runs."""
-    return PlainTextResponse("ok")
-
-
-@_health.get("/readyz")
-async def readyz(state: State) -> Response:
-    """Return whether the process is connected to NATS."""
-    status = HTTPStatus.OK if state.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-    return PlainTextResponse(status.phrase, status)
 
 
 @_models.get("/models")

@@ -8,8 +8,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from chatlane_bridges.answers.answer_text import PARAGRAPH
+from chatlane_bridges.http.problems import invalid
 from chatlane_bridges.openai.message_lists import Exchange
-from chatlane_bridges.openai.problems import invalid
 
 _TEXTS: Final = frozenset({"text", "input_text", "output_text"})
 _LONGEST_NAME: Final = 256

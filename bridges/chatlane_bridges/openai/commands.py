@@ -44,15 +44,17 @@ def openai(
     from chatlane_client.transport.json_logs import configure_logs
 
     try:
-        from chatlane_bridges.openai.server import serve
+        from chatlane_bridges.http.server import serve
+        from chatlane_bridges.openai.application import create_app
     except ModuleNotFoundError as error:
         exit_without("openai", error)
-    from chatlane_bridges.openai.settings import OpenAiSettings, read_declarations
+    from chatlane_bridges.http.settings import read_file
+    from chatlane_bridges.openai.settings import Declarations, OpenAiSettings
 
     given: dict[str, Any] = {"file": file, "host": host, "port": port}
     settings = read_settings(OpenAiSettings, given)
     try:
-        declared = read_declarations(settings.file)
+        declared = read_file(settings.file, Declarations)
     except ValidationError as error:
         report(error)
         raise typer.Exit(WRONG_SETTINGS) from None
@@ -61,4 +63,5 @@ def openai(
         raise typer.Exit(WRONG_SETTINGS) from None
     configure_logs(settings.log_level)
     with served(settings.host, settings.port):
-        asyncio.run(serve(settings, declared, typer.echo))
+        app = create_app(settings, declared)
+        asyncio.run(serve(app, settings, typer.echo, "openai: {}/v1"))

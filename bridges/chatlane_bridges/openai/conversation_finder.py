@@ -6,9 +6,9 @@ from uuid import UUID
 
 from chatlane_bridges.answers.answer_streams import Place
 from chatlane_bridges.answers.person_service import PersonService
+from chatlane_bridges.http.problems import invalid
 from chatlane_bridges.openai.asks import Ask
 from chatlane_bridges.openai.message_lists import StoredExchange, is_asked, position
-from chatlane_bridges.openai.problems import invalid
 from chatlane_bridges.openai.settings import ORIGIN, DeclaredModel
 from chatlane_bridges.openai.stored_conversations import Read, read_newest
 from chatlane_client import SessionNotFoundError, Submission

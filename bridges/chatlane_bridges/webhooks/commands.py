@@ -40,12 +40,13 @@ def webhooks(
         from chatlane_bridges.webhooks.service import serve
     except ModuleNotFoundError as error:
         exit_without("webhooks", error)
-    from chatlane_bridges.webhooks.settings import WebhookSettings, read_declarations
+    from chatlane_bridges.http.settings import read_file
+    from chatlane_bridges.webhooks.settings import Declarations, WebhookSettings
 
     given: dict[str, Any] = {"file": file}
     settings = read_settings(WebhookSettings, given)
     try:
-        declared = read_declarations(settings.file)
+        declared = read_file(settings.file, Declarations)
         for endpoint in declared.endpoints.values():
             endpoint.keys()
     except ValidationError as error:

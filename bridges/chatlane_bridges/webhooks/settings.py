@@ -1,7 +1,6 @@
 """Settings of the process that sends webhooks, and the file with its endpoints."""
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
@@ -83,13 +82,3 @@ class Declarations(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     endpoints: Annotated[dict[Name, DeclaredEndpoint], Field(min_length=1)]
-
-
-def read_declarations(path: Path) -> Declarations:
-    """Return the endpoints of a file.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is no TOML, or has values that are not allowed.
-    """
-    return Declarations.model_validate(tomllib.loads(path.read_text("utf-8")))

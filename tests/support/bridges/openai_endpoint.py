@@ -9,8 +9,8 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
+from chatlane_bridges.http.server import listening, server_of
 from chatlane_bridges.openai.application import create_app
-from chatlane_bridges.openai.server import listening, server_of
 from chatlane_bridges.openai.settings import Declarations, OpenAiSettings
 from tests.support.eventually import eventually
 

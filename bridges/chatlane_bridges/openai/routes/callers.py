@@ -1,31 +1,28 @@
 """The caller of a request, its body, and its answer if the client is still there."""
 
 import asyncio
-from http import HTTPStatus
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel
 
 from chatlane_bridges.answers.answer_follower import Answer
 from chatlane_bridges.answers.answer_streams import AnswerStream
-from chatlane_bridges.openai.bridge_state import BridgeState
+from chatlane_bridges.http.application import read_bytes
+from chatlane_bridges.openai.bridge_state import EndpointState
 from chatlane_bridges.openai.keys import Caller
-from chatlane_bridges.openai.problems import ApiProblem
-
-_BODY_WITHIN: Final = 30.0
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
 
-def state_of(request: Request) -> BridgeState:
+def state_of(request: Request) -> EndpointState:
     """Return the state of the process."""
     state = request.app.state.bridge
-    assert isinstance(state, BridgeState)  # noqa: S101 - `create_app` has set it
+    assert isinstance(state, EndpointState)  # noqa: S101 - `create_app` has set it
     return state
 
 
-State = Annotated[BridgeState, Depends(state_of)]
+State = Annotated[EndpointState, Depends(state_of)]
 
 
 def get_caller(request: Request, state: State) -> Caller:
@@ -40,29 +37,15 @@ def get_caller(request: Request, state: State) -> Caller:
 KnownCaller = Annotated[Caller, Depends(get_caller)]
 
 
-async def read_body(request: Request, state: BridgeState, model: type[BodyT]) -> BodyT:
+async def read_body(request: Request, state: EndpointState, model: type[BodyT]) -> BodyT:
     """Return the body of a request.
 
     Raises:
         ApiProblem: It is too large, or comes too slowly.
         ValidationError: It is not what the route takes.
     """
-    body = bytearray()
-    try:
-        async with asyncio.timeout(_BODY_WITHIN):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > state.settings.max_body_bytes:
-                    raise ApiProblem(
-                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                        "too_large",
-                        f"A body has at most {state.settings.max_body_bytes} bytes.",
-                    )
-    except TimeoutError:
-        raise ApiProblem(
-            HTTPStatus.REQUEST_TIMEOUT, "too_slow", "The body took too long."
-        ) from None
-    return model.model_validate_json(bytes(body))
+    body = await read_bytes(request, state.settings.max_body_bytes)
+    return model.model_validate_json(body)
 
 
 async def whole_answer(request: Request, stream: AnswerStream) -> Answer | None:

@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse
 
 from chatlane_bridges.answers.answer_follower import Answer
 from chatlane_bridges.answers.answer_streams import AnswerStream
+from chatlane_bridges.http.problems import ApiProblem, problem_of
 from chatlane_bridges.openai.asks import ChatBody
-from chatlane_bridges.openai.problems import ApiProblem, problem_of
 from chatlane_bridges.openai.routes.callers import KnownCaller, State, read_body, whole_answer
 from chatlane_schemas.live_turns import TurnOutcome
 

@@ -13,6 +13,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import JSONResponse
 
 from chatlane_bridges.answers.answer_follower import Answer
+from chatlane_bridges.http.problems import ApiProblem, problem_of
 from chatlane_bridges.openai.asks import (
     ResponseBody,
     conversation_id,
@@ -20,7 +21,6 @@ from chatlane_bridges.openai.asks import (
     response_id,
     session_of,
 )
-from chatlane_bridges.openai.problems import ApiProblem, problem_of
 from chatlane_bridges.openai.routes.callers import KnownCaller, State, read_body, whole_answer
 from chatlane_bridges.openai.routes.chat_completions import (
     CLIENT_GONE,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from chatlane_bridges.http.problems import ApiProblem
 from chatlane_bridges.openai.asks import split
 from chatlane_bridges.openai.message_lists import Exchange, StoredExchange, position
-from chatlane_bridges.openai.problems import ApiProblem
 from tests.support.bridges.openai_endpoint import messages
 
 

@@ -1,4 +1,4 @@
-"""Errors, as the API of OpenAI shows them."""
+"""Errors of requests over HTTP, in the form of the API of OpenAI."""
 
 import logging
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""The HTTP server of the endpoint."""
+"""The HTTP server of a bridge."""
 
 import socket
 from collections.abc import Callable
@@ -7,8 +7,7 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from chatlane_bridges.openai.application import create_app
-from chatlane_bridges.openai.settings import Declarations, OpenAiSettings
+from chatlane_bridges.http.settings import HttpSettings
 
 _KEEP_ALIVE_SECONDS: Final = 30
 _GOODBYE_SECONDS: Final = 5
@@ -17,27 +16,26 @@ _BACKLOG: Final = 2048
 
 
 async def serve(
-    settings: OpenAiSettings, declared: Declarations, tell: Callable[[str], None]
+    app: FastAPI, settings: HttpSettings, tell: Callable[[str], None], shown: str
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        settings: Settings of the endpoint.
-        declared: Its models and keys.
+        app: The application.
+        settings: The address.
         tell: Called with the address.
+        shown: How it is shown, with `{}` for the address.
 
     Raises:
-        OSError: The address cannot be listened on, or a file with a token cannot be read.
-        ValueError: A token cannot be used.
+        OSError: The address cannot be listened on.
     """
-    app = create_app(settings, declared)
     with listening(settings) as taken:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        tell(f"openai: http://{host}:{taken.getsockname()[1]}/v1")
+        tell(shown.format(f"http://{host}:{taken.getsockname()[1]}"))
         await server_of(app).serve(sockets=[taken])
 
 
-def listening(settings: OpenAiSettings) -> socket.socket:
+def listening(settings: HttpSettings) -> socket.socket:
     """Return a socket that listens on the address of the settings.
 
     Raises:

@@ -1,0 +1,1 @@
+"""Other agents that speak the A2A protocol, in front of sessions of chatlane."""

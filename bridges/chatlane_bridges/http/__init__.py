@@ -1,0 +1,1 @@
+"""Parts of the HTTP servers of bridges: settings, keys, connection, errors, start."""
