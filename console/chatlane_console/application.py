@@ -18,6 +18,7 @@ from chatlane_console.openapi import openapi_document
 from chatlane_console.routes import (
     dead_letters,
     explanations,
+    imports,
     operators,
     person_state,
     projects,
@@ -68,7 +69,7 @@ def create_app(settings: ConsoleSettings) -> FastAPI:
             app.include_router(routes(reach), prefix=path, tags=[tag])
     for routed in (operators, dead_letters, explanations, takeovers):
         app.include_router(routed.router, prefix=OPERATOR_PATH, tags=["operator"])
-    for router in (projects.router, person_state.router):
+    for router in (projects.router, person_state.router, imports.router):
         app.include_router(router, prefix=API_PATH, tags=["person"])
     app.openapi = partial(_document_once, app)  # type: ignore[method-assign]
     if PAGES.is_dir():
@@ -77,6 +78,7 @@ def create_app(settings: ConsoleSettings) -> FastAPI:
         Guard,
         hosts=settings.hosts,
         max_body_bytes=settings.max_body_bytes,
+        larger_bodies={f"{API_PATH}{imports.IMPORT_PATH}": imports.MAX_IMPORT_BODY_BYTES},
         is_encrypted=settings.is_encrypted,
     )
     return app

@@ -20,6 +20,11 @@ from chatlane_schemas.session_api.person_state import (
 )
 from chatlane_schemas.session_api.projects import SessionMove
 from chatlane_schemas.session_api.session_marks import Worktree
+from chatlane_schemas.session_api.session_openings import (
+    ImportSource,
+    SessionImport,
+    SessionImportReply,
+)
 from chatlane_schemas.session_api.sessions import (
     SessionCount,
     SessionCountReply,
@@ -278,3 +283,36 @@ class CatalogueApi(Api):
             **self._stamp(request_id), session_id=session_id, read_only=read_only
         )
         return await self._ask_session("protect", request)
+
+    async def import_conversation(
+        self,
+        source: ImportSource,
+        name: str,
+        content: str,
+        *,
+        profile: str | None = None,
+        is_continued: bool = False,
+        request_id: str | None = None,
+    ) -> SessionImportReply:
+        """Import a conversation of another program; repeated, it adds what is new.
+
+        Args:
+            source: The program.
+            name: Name for reports; of a session of Claude Code the name of its file.
+            content: The conversation, compressed with gzip, in base64.
+            profile: Persona of the session; None for the default one.
+            is_continued: Whether the session is open; otherwise it is ended and read only.
+            request_id: Id of an earlier request that this one repeats.
+
+        Raises:
+            RefusedRequestError: The content is no conversation of the program.
+        """
+        request = SessionImport(
+            **self._stamp(request_id),
+            source=source,
+            name=name,
+            content=content,
+            profile=profile,
+            is_continued=is_continued,
+        )
+        return await self._ask("session", "import", request, SessionImportReply)

@@ -1,7 +1,7 @@
 """Guard every request: host, forged requests, size and speed of bodies, headers of responses."""
 
 import asyncio
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any, Final
@@ -49,7 +49,13 @@ class Guard:
     """Refuses requests that no page of the console makes, before they reach a route."""
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Collection[str], max_body_bytes: int, is_encrypted: bool
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str],
+        max_body_bytes: int,
+        larger_bodies: Mapping[str, int],
+        is_encrypted: bool,
     ) -> None:
         """Guard an application.
 
@@ -57,11 +63,13 @@ class Guard:
             app: The application.
             hosts: Host names that requests may be for.
             max_body_bytes: Largest body.
+            larger_bodies: Largest body of paths that take more.
             is_encrypted: Whether browsers reach it over TLS.
         """
         self._app = app
         self._hosts = hosts
         self._max_body_bytes = max_body_bytes
+        self._larger_bodies = larger_bodies
         self._headers = {**_HEADERS, **(_ONLY_ENCRYPTED if is_encrypted else {})}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,7 +88,8 @@ class Guard:
             self._check_host(headers)
             if scope["method"] not in _SAFE:
                 _check_origin(headers)
-                receive = _replayed(await self._read_body(headers, receive), receive)
+                most = self._larger_bodies.get(scope["path"], self._max_body_bytes)
+                receive = _replayed(await _read_body(headers, receive, most), receive)
         except _RefusedError as refused:
             response = problem_response(refused.status, refused.code, refused.detail)
             await response(scope, receive, send_guarded)
@@ -98,32 +107,6 @@ class Guard:
                 HTTPStatus.MISDIRECTED_REQUEST, "wrong_host", "this is not the host of the console"
             )
 
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
-        too_large = _RefusedError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            "too_large",
-            f"a body has at most {self._max_body_bytes} bytes",
-        )
-        length = headers.get("content-length", "0")
-        if length.isascii() and length.isdigit() and int(length) > self._max_body_bytes:
-            raise too_large
-        body = bytearray()
-        try:
-            async with asyncio.timeout(_BODY_PATIENCE.total_seconds()):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise _RefusedError(HTTPStatus.BAD_REQUEST, "incomplete", "no whole body")
-                    body += message.get("body", b"")
-                    if len(body) > self._max_body_bytes:
-                        raise too_large
-                    if not message.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            raise _RefusedError(
-                HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the body took too long"
-            ) from None
-
     def _add_headers(self, scope: Scope, message: MutableMapping[str, Any]) -> None:
         headers = MutableHeaders(scope=message)
         for name, value in self._headers.items():
@@ -131,6 +114,38 @@ class Guard:
         # What a person sees must not stay in a shared computer's cache.
         if scope["path"].startswith("/api/"):
             headers["Cache-Control"] = "no-store"
+
+
+async def _read_body(headers: Headers, receive: Receive, max_bytes: int) -> bytes:
+    """Return a whole body.
+
+    Raises:
+        _RefusedError: It is too large, too slow, or has no end.
+    """
+    too_large = _RefusedError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "too_large",
+        f"a body has at most {max_bytes} bytes",
+    )
+    length = headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length) > max_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_PATIENCE.total_seconds()):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _RefusedError(HTTPStatus.BAD_REQUEST, "incomplete", "no whole body")
+                body += message.get("body", b"")
+                if len(body) > max_bytes:
+                    raise too_large
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise _RefusedError(
+            HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the body took too long"
+        ) from None
 
 
 def _check_origin(headers: Headers) -> None:

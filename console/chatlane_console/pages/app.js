@@ -9,6 +9,7 @@ import { changeSetting, forgetPerson, keepFor, setting } from "./modules/storage
 import { Composer } from "./views/composer.js";
 import { Dialog } from "./views/dialog.js";
 import { Icon } from "./views/icons.js";
+import { Imports } from "./views/imports.js";
 import { List } from "./views/list.js";
 import { Operators } from "./views/operators.js";
 import { Talk } from "./views/talk.js";
@@ -105,16 +106,18 @@ function People({ person, route: shown }) {
   const [catalogue] = useState(() => openCatalogue(own));
   useEffect(() => () => catalogue.close(), []);
   const isTalk = shown.view === "session" && Boolean(shown.id);
+  const isList = !isTalk && shown.view !== "new" && shown.view !== "import";
   const around = Number.parseInt(shown.query.get("at") ?? "", 10) || 0;
   const say = shown.query.get("say") ?? "";
   useEffect(() => {
     if (shown.view === "list") document.title = "Conversations · chatlane";
   }, [shown]);
-  return html`<div class=${`people ${isTalk || shown.view === "new" ? "shows-talk" : "shows-list"}`}>
+  return html`<div class=${`people ${isList ? "shows-list" : "shows-talk"}`}>
     <${List} catalogue=${catalogue} openId=${isTalk ? shown.id : ""} />
     ${isTalk && html`<${Talk} key=${shown.id} api=${own} id=${shown.id} around=${around} prefilled=${say} onChanged=${catalogue.readAll} />`}
     ${shown.view === "new" && html`<${NewTalk} prefilled=${say} onOpened=${catalogue.readAll} />`}
-    ${!isTalk && shown.view !== "new" &&
+    ${shown.view === "import" && html`<${Imports} onImported=${catalogue.readAll} />`}
+    ${isList &&
     html`<main class="talk" id="main" tabindex="-1"><div class="empty">
       <h1 class="hidden-text">Conversations</h1>
       <p>Hello ${person.name}. Choose a conversation, or begin one.</p>

@@ -107,7 +107,12 @@ from chatlane_schemas.session_api.session_life import (
     SessionTakeover,
     SessionUnmark,
 )
-from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_api.session_openings import (
+    SessionCreate,
+    SessionImport,
+    SessionImportReply,
+    SessionSubmit,
+)
 from chatlane_schemas.session_api.session_sweeps import (
     SessionCleanup,
     SessionPrune,
@@ -256,6 +261,7 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(SessionFind, SessionListReply, "Finds sessions by title."),
     _request(SessionCreate, SessionReply, "Opens a session."),
     _request(SessionSubmit, SessionReply, "Submits a message to a session."),
+    _request(SessionImport, SessionImportReply, "Imports a conversation of another program."),
     _request(SessionRemove, SessionReply, "Deletes a session."),
     _request(SessionPrune, SessionSweepReply, "Ends inactive sessions."),
     _request(SessionCleanup, SessionSweepReply, "Deletes sessions of an origin."),

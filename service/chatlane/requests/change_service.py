@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
+from chatlane.importer.exports import uploads
 from chatlane.requests import (
     bulk_session_operations,
     cancellation,
@@ -50,7 +53,12 @@ from chatlane_schemas.session_api.projects import (
     ProjectUpdate,
     SessionMove,
 )
-from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
+from chatlane_schemas.session_api.session_openings import (
+    SessionCreate,
+    SessionImport,
+    SessionImportReply,
+    SessionSubmit,
+)
 from chatlane_schemas.session_api.session_sweeps import (
     SessionCleanup,
     SessionPrune,
@@ -99,10 +107,15 @@ def _of_session(method: str, decide: Decide) -> Change:
     return Change(method, SessionReply, partial(decide_session_change, decide))
 
 
+async def _import(request: SessionImport, call: Call) -> SessionImportReply:
+    return await uploads.write(call.connection, request, call.catalog)
+
+
 CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
     {
         SessionCreate: Change("session.create", SessionReply, session_creation.create),
         SessionSubmit: _of_session("session.submit", session_creation.submit),
+        SessionImport: Change("session.import", SessionImportReply, _import),
         SessionRemove: _of_session("session.remove", bulk_session_operations.remove),
         changes.SessionUpdate: _of_session("session.update", session_changes.update),
         changes.SessionTitle: _of_session("session.title", session_changes.set_title),
@@ -173,6 +186,8 @@ class ChangeService:
         self._writer = writer
         self._catalog = catalog
         self._slots = slots
+        # A conversation takes several times its size while it is read.
+        self._one_import = asyncio.Lock()
 
     async def change(self, principal: str, request: Envelope, digest: bytes) -> ApiReply:
         """Make a change once and return its reply, which is the same for every repetition.
@@ -187,9 +202,15 @@ class ChangeService:
         """
         change = CHANGES[type(request)]
         if _publishes_nothing(request):
-            async with self._store.transaction() as connection:
+            is_import = isinstance(request, SessionImport)
+            async with (
+                self._one_import if is_import else nullcontext(),
+                self._store.transaction() as connection,
+            ):
 
                 async def write(_at: datetime) -> ApiReply:
+                    if isinstance(request, SessionImport):
+                        return await uploads.write(connection, request, self._catalog)
                     if isinstance(request, TranscriptChange):
                         return await transcripts.write(connection, request)
                     return await person_state.write(connection, request)
@@ -216,8 +237,8 @@ class ChangeService:
 
 def _publishes_nothing(
     request: Envelope,
-) -> TypeGuard[TranscriptChange | SessionDraft | SessionRead]:
+) -> TypeGuard[TranscriptChange | SessionDraft | SessionRead | SessionImport]:
     """Return whether a change needs no place between the batches of the router."""
     if isinstance(request, TranscriptChange):
         return not transcripts.publishes(request)
-    return isinstance(request, SessionDraft | SessionRead)
+    return isinstance(request, SessionDraft | SessionRead | SessionImport)

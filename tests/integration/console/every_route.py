@@ -1,5 +1,7 @@
 """Every route of the OpenAPI document, with a request that it takes."""
 
+import base64
+import gzip
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,6 +10,10 @@ from uuid import UUID, uuid4
 from typing_extensions import override
 
 from chatlane_console.application import API_PATH, OPERATOR_PATH, api_document
+
+CONTENT: Final = base64.b64encode(
+    gzip.compress(b'{"type":"user","message":{"role":"user","content":"words of a file"}}')
+).decode()
 
 # Bodies and queries of the routes that need them, by method and end of the path.
 _BODIES: Final[Mapping[tuple[str, str], dict[str, Any]]] = {
@@ -18,6 +24,7 @@ _BODIES: Final[Mapping[tuple[str, str], dict[str, Any]]] = {
     ("put", "/draft"): {"text": "forged words"},
     ("put", "/read-mark"): {"through_seq": 1},
     ("post", "/projects"): {"name": "Plans"},
+    ("post", "/imports"): {"source": "claude_code", "name": "a.jsonl", "content": CONTENT},
     ("put", "/projects"): {"project_ids": [str(uuid4())]},
     ("patch", "/projects/{project_id}"): {"name": "taken over"},
     ("post", "/fork"): {},

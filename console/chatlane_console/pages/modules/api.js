@@ -168,6 +168,11 @@ export const folders = {
   remove: (/** @type {string} */ id) => change("DELETE", `/projects/${encodeURIComponent(id)}`),
 };
 
+/** Imports of conversations of other programs. */
+export const imports = {
+  add: (/** @type {any} */ conversation) => change("POST", "/imports", conversation),
+};
+
 /** Requests of operators about the whole service. */
 export const service = {
   overview: () => request("GET", "/operator/overview"),

@@ -60,6 +60,7 @@ export function List({ catalogue, openId }) {
       <div class="filters">
         <button type="button" class="filter" aria-pressed=${String(filter.archived === true)}
           onClick=${() => catalogue.choose({ archived: filter.archived ? false : true })}>Archived</button>
+        <a class="filter" href=${link("import")}>Import</a>
       </div>
       <${Folders} catalogue=${catalogue} />
     </div>

@@ -21,19 +21,18 @@ from chatlane.store.conversations import sessions
 from chatlane.store.history import messages
 from chatlane_schemas.events import EndReason
 from chatlane_schemas.results import Role
+from chatlane_schemas.session_api.session_openings import ImportOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
     from uuid import UUID
 
-    from asyncpg.pool import PoolConnectionProxy
-
     from chatlane.domain.states import Session
     from chatlane.importer.exports.conversation import Conversation
     from chatlane.importer.exports.spool import Spool, SpooledRow
     from chatlane.importer.records import Report
-    from chatlane.postgres.pool import Store
+    from chatlane.postgres.pool import Connection, Store
 
 _ROWS_AT_ONCE: Final = 500
 _ACCOUNT: Final = "import"
@@ -64,7 +63,7 @@ class ExportAdoption:
     def __init__(self, store: Store, report: Report, destination: Destination) -> None:
         self._store = store
         self._report = report
-        self._destination = destination
+        self._writer = ConversationWriter(destination)
 
     async def run(
         self, conversations: Iterable[Conversation], progress: Callable[[int], None]
@@ -81,7 +80,7 @@ class ExportAdoption:
     async def _adopt_patiently(self, conversation: Conversation) -> None:
         try:
             with open_spool(conversation, self._report.omitted) as spool:
-                done = await patiently(lambda: self._adopt(conversation, spool))
+                done = await patiently(lambda: self._written(conversation, spool))
         except TransientError:
             raise
         except OSError as error:
@@ -91,14 +90,27 @@ class ExportAdoption:
             reason = f"the database refuses it ({type(error).__name__})"
             self._report.omitted.add_damaged("session", reason, conversation.name)
         else:
-            self._report.done[done.session] += 1
+            self._report.done[f"{done.outcome} sessions"] += 1
             self._report.done["messages"] += done.rows
             if done.left_out:
                 self._report.omitted.add(
                     "newer messages of a session", done.left_out, conversation.name
                 )
 
-    async def _adopt(self, conversation: Conversation, spool: Spool) -> _Done:
+    async def _written(self, conversation: Conversation, spool: Spool) -> Adopted:
+        async with self._store.transaction() as connection:
+            return await self._writer.write(connection, conversation, spool)
+
+
+class ConversationWriter:
+    """Writes conversations to their destination."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+
+    async def write(
+        self, connection: Connection, conversation: Conversation, spool: Spool
+    ) -> Adopted:
         """Write what is new of a conversation.
 
         If another branch of it has become the current one, this becomes a session of its own that
@@ -106,30 +118,29 @@ class ExportAdoption:
         """
         target = self._session_id(conversation)
         before: UUID | None = None
-        async with self._store.transaction() as connection:
-            for _ in range(_MOST_BRANCHES):
-                locked = (await sessions.lock(connection, [target])).get(target)
-                if locked is None:
-                    session = self._session(conversation, target, before, spool)
-                    await import_sql.insert(connection, session)
-                    count = await self._append(connection, conversation, spool, target, 1)
-                    return _Done("new sessions", count)
-                known = await self._known(connection, conversation, spool, target)
-                if known.first_missing is None:
-                    return _Done("unchanged sessions")
-                if locked.next_seq - 1 == known.rows:
-                    count = await self._append(
-                        connection, conversation, spool, target, locked.next_seq
-                    )
-                    return _Done("continued sessions", count)
-                if not await self._is_other_branch(connection, conversation, target, locked):
-                    return _Done("unchanged sessions", left_out="it has gone on here since")
-                before, target = target, self._session_id(conversation, known.first_missing)
-        return _Done("unchanged sessions", left_out="it has too many branches")
+        for _ in range(_MOST_BRANCHES):
+            locked = (await sessions.lock(connection, [target])).get(target)
+            if locked is None:
+                session = self._session(conversation, target, before, spool)
+                await import_sql.insert(connection, session)
+                count = await self._append(connection, conversation, spool, target, 1)
+                return Adopted(target, ImportOutcome.NEW, count)
+            known = await self._known(connection, conversation, spool, target)
+            if known.first_missing is None:
+                return Adopted(target, ImportOutcome.UNCHANGED)
+            if locked.next_seq - 1 == known.rows:
+                count = await self._append(connection, conversation, spool, target, locked.next_seq)
+                return Adopted(target, ImportOutcome.CONTINUED, count)
+            if not await self._is_other_branch(connection, conversation, target, locked):
+                return Adopted(
+                    target, ImportOutcome.UNCHANGED, left_out="it has gone on here since"
+                )
+            before, target = target, self._session_id(conversation, known.first_missing)
+        return Adopted(target, ImportOutcome.UNCHANGED, left_out="it has too many branches")
 
     async def _known(
         self,
-        connection: PoolConnectionProxy,
+        connection: Connection,
         conversation: Conversation,
         spool: Spool,
         target: UUID,
@@ -146,7 +157,7 @@ class ExportAdoption:
 
     async def _is_other_branch(
         self,
-        connection: PoolConnectionProxy,
+        connection: Connection,
         conversation: Conversation,
         target: UUID,
         locked: Session,
@@ -160,7 +171,7 @@ class ExportAdoption:
 
     async def _append(
         self,
-        connection: PoolConnectionProxy,
+        connection: Connection,
         conversation: Conversation,
         spool: Spool,
         target: UUID,
@@ -260,10 +271,11 @@ class _Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class Adopted:
     """Result of one transaction, reported only after its commit."""
 
-    session: str
+    session_id: UUID
+    outcome: ImportOutcome
     rows: int = 0
     left_out: str | None = None
 

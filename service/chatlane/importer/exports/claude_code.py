@@ -8,6 +8,8 @@ import re
 import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -24,7 +26,7 @@ from chatlane.importer.records import Omissions
 from chatlane_schemas.fields import scrubbed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 SOURCE: Final = "claude_code"
 
@@ -55,13 +57,36 @@ def conversations(directory: Path, omissions: Omissions) -> Iterator[Conversatio
     for path in _files(directory, omissions):
         name = f"{_printed(path.parent.name)}/{_printed(path.name)}"
         try:
-            found = _File(path, name).conversation(omissions)
+            status = path.stat()
+            changed_at = datetime.fromtimestamp(status.st_mtime, UTC)
+            stem = scrubbed(_printed(path.stem))
+            file = _File(name, stem, partial(path.open, "rb"), status.st_size, changed_at)
+            found = file.conversation(omissions)
         except NoConversationError as error:
             omissions.add("file", str(error), name)
         except OSError as error:
             omissions.add_damaged("file", f"cannot be read ({type(error).__name__})", name)
         else:
             yield found
+
+
+def conversation_in(
+    content: bytes, name: str, read_at: datetime, omissions: Omissions
+) -> Conversation:
+    """Return the session in the content of a file.
+
+    Args:
+        content: The whole file.
+        name: Name of the file.
+        read_at: Time of rows if no line has a time.
+        omissions: Gets what is left out.
+
+    Raises:
+        NoConversationError: It has no message.
+    """
+    stem = scrubbed(Path(name).stem)
+    file = _File(name, stem, lambda: BytesIO(content), len(content), read_at)
+    return file.conversation(omissions)
 
 
 def _files(directory: Path, omissions: Omissions) -> Iterator[Path]:
@@ -119,12 +144,19 @@ class _Facts:
 class _File:
     """One file; what is appended to it during the import is left to the next one."""
 
-    def __init__(self, path: Path, name: str) -> None:
-        self._path = path
+    def __init__(
+        self,
+        name: str,
+        stem: str,
+        open_file: Callable[[], BinaryIO],
+        size: int,
+        changed_at: datetime,
+    ) -> None:
         self._name = name
-        status = path.stat()
-        self._size = status.st_size
-        self._changed_at = datetime.fromtimestamp(status.st_mtime, UTC)
+        self._stem = stem
+        self._open = open_file
+        self._size = size
+        self._changed_at = changed_at
 
     def conversation(self, omissions: Omissions) -> Conversation:
         facts = _Facts()
@@ -148,7 +180,7 @@ class _File:
 
     def _id(self, facts: _Facts) -> str:
         """Return the id of the session: its file has the name of it, wherever it is moved."""
-        stem = scrubbed(_printed(self._path.stem))
+        stem = self._stem
         # A copy of a file has the same id inside.
         return stem if _SESSION_ID.fullmatch(stem) else f"{facts.session_id or ''}/{stem}"
 
@@ -162,7 +194,7 @@ class _File:
 
     def _objects(self, omissions: Omissions) -> Iterator[tuple[int, dict[str, Any]]]:
         left, place = self._size, 0
-        with self._path.open("rb") as file:
+        with self._open() as file:
             while left > 0 and (raw := file.readline(min(left, _MAX_LINE_BYTES + 1))):
                 left -= len(raw)
                 place += 1

@@ -45,13 +45,18 @@ def conversations(path: Path, omissions: Omissions) -> Iterator[Conversation]:
     """
     for item in items_of(path, _MEMBER, omissions):
         try:
-            yield _conversation(item)
+            yield conversation_of(item)
         except NoConversationError as error:
             omissions.mark_damaged(path.name)
             omissions.add("item", str(error), item.place)
 
 
-def _conversation(item: Item) -> Conversation:
+def conversation_of(item: Item) -> Conversation:
+    """Return the conversation of an object of an export.
+
+    Raises:
+        NoConversationError: It is none.
+    """
     fields = item.fields
     chat = fields.get("chat")
     chat = chat if isinstance(chat, dict) else fields

@@ -1,4 +1,4 @@
-"""Rows of one conversation in a temporary file, so that memory does not grow with them.
+"""Rows of one conversation in memory, or in a temporary file, so that memory does not grow with them.
 
 The file of the other program is read once, before the transaction that writes the rows.
 """
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE: Final = 500
 _CHARACTERS_AT_ONCE: Final = 4_000_000
+# Above the limit of an upload: a router writes no file.
+_IN_MEMORY_CHARACTERS: Final = 64 * 1024 * 1024
 
 
 class SpooledRow(NamedTuple):
@@ -69,7 +71,9 @@ class Spool:
 @contextmanager
 def open_spool(conversation: Conversation, omissions: Omissions) -> Iterator[Spool]:
     """Read the rows of a conversation; what is left out is added to the omissions."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", prefix="chatlane-import-") as file:
+    with tempfile.SpooledTemporaryFile(
+        _IN_MEMORY_CHARACTERS, "w+", encoding="utf-8", prefix="chatlane-import-"
+    ) as file:
         first_at, last_at, before = None, None, conversation.file_at
         keys: set[str] = set()
         for row in conversation.rows(omissions):
