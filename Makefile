@@ -147,6 +147,10 @@ test-containers: $(READY) ## Test the image, compose and all servers in containe
 bench: $(READY) ## Measure throughput and latency; prints a table, writes JSON, draws plots
 	$(BIN)/python -m tests.benchmarks.bench $(ARGS)
 
+.PHONY: console-load
+console-load: $(READY) ## Measure the console with 10,000 conversations and one of 20,000 messages (needs Chromium)
+	@$(BIN)/python -m tests.benchmarks.programs.console_load
+
 .PHONY: soak
 soak: $(READY) ## Watch a router's memory over 200,000 messages
 	$(BIN)/python -m tests.benchmarks.soak $(ARGS)

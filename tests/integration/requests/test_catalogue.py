@@ -135,3 +135,39 @@ async def test_r15_a_worktree_is_noted_shown_and_forgotten(kernel: Kernel, calle
     secret = tree | {"repository": "https://ann:s3cret-token@git.example/house"}
     assert await caller.refused("tree", session, worktree=secret) is ApiErrorCode.INVALID
     assert (await caller.changed("tree", session)).worktree is None
+
+
+async def test_v10_v14_to_v17_a_lost_attempt_is_shown_and_repeated_and_loses_nothing(
+    kernel: Kernel, caller: Caller
+) -> None:
+    """R4.6, R12.1 to R12.9: only a turn that is there counts, and a repair needs no rows."""
+    session = await opened(kernel)
+    lost = await kernel.claim_live(session)
+    running = await caller.reads.find(session)
+    assert running is not None
+    assert running.turn is not None
+    assert (running.turn.state, running.turn.attempt, running.turn.has_worker) == (
+        *("claimed", 1),
+        True,
+    )
+    await kernel.expire(lost.turn_id)
+    repeated = await caller.reads.find(session)
+    assert repeated is not None
+    assert repeated.turn is not None
+    assert (repeated.turn.state, repeated.turn.has_worker) == ("ready", False)
+    assert await kernel.said(session) == ["a"]
+
+    again = await kernel.claim(lost.turn_id)
+    await kernel.answer(again, parts=[], outcome="failed", retry=False, error="broken")
+    ended = await caller.reads.find(session)
+    assert ended is not None
+    assert (ended.turn, ended.is_busy) == (None, False)
+    assert await kernel.said(session) == ["a"]
+
+    # The same words again are another message: nothing is compared with what stands there.
+    await kernel.say(event(**ANN, mid="2", text="a "))
+    await kernel.run_turn(session)
+    assert await kernel.said(session) == ["a", "a ", "ok"]
+    after = await caller.reads.find(session)
+    assert after is not None
+    assert after.turn is None
