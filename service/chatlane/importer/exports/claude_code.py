@@ -8,7 +8,6 @@ import re
 import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -60,7 +59,7 @@ def conversations(directory: Path, omissions: Omissions) -> Iterator[Conversatio
             status = path.stat()
             changed_at = datetime.fromtimestamp(status.st_mtime, UTC)
             stem = scrubbed(_printed(path.stem))
-            file = _File(name, stem, partial(path.open, "rb"), status.st_size, changed_at)
+            file = _File(name, stem, _opener(path), status.st_size, changed_at)
             found = file.conversation(omissions)
         except NoConversationError as error:
             omissions.add("file", str(error), name)
@@ -123,6 +122,10 @@ def _mode(path: Path) -> int:
         return path.lstat().st_mode
     except OSError:
         return 0
+
+
+def _opener(path: Path) -> Callable[[], BinaryIO]:
+    return lambda: path.open("rb")
 
 
 def _printed(name: str) -> str:
