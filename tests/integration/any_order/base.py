@@ -94,6 +94,10 @@ class Ground(RuleBasedStateMachine):
         )
         if taking is not None:
             self.story.taken |= {row.id for row in step.joined() if row.id is not None}
+        answers = {row.id for row in step.answers() if row.id is not None}
+        self.story.answers |= answers
+        # They go past what waits for the next turn.
+        self.story.taken |= answers
         note_retries(step, self.story)
         note_late_files(step, self.story)
         found = broken(step, self.story)

@@ -251,7 +251,7 @@ def _workers_are_told(step: Step, _story: Story) -> Problems:
     """Of every turn that is to be claimed, workers are or will be told."""
     told = step.after.of_stream("TURNS")
     for turn in step.after.turns.values():
-        is_due = turn.is_live and turn.rest != "resting"
+        is_due = turn.is_live and turn.rest not in {"resting", "parked"}
         if is_due and f"turn:{turn.id}:{turn.dispatch}" not in told:
             yield f"untold: turn {turn.id} at dispatch {turn.dispatch}"
 
@@ -294,11 +294,31 @@ def _turns_end_for_a_reason(step: Step, _story: Story) -> Problems:
         elif not was.is_live and turn != was:
             yield f"revived: turn {turn.id} was {was.state} and is {turn.state}"
         elif turn.attempt != was.attempt:
-            is_free = was.state == "ready" and turn.id in step.claimed
+            is_free = was.state == "ready" and not was.is_parked and turn.id in step.claimed
             if turn.attempt != was.attempt + 1 or not is_free:
                 yield f"unfenced: turn {turn.id} went from attempt {was.attempt} to {turn.attempt}"
         elif was.is_live and not turn.is_live:
             yield from _ended(step, was, turn)
+
+
+def _parked_turns_ask(step: Step, story: Story) -> Problems:
+    """A parked turn has an open question, each is over once, and each text answers one at most."""
+    events = step.after.of_stream("EVENTS")
+    asked, over = (
+        {key.rpartition(":")[2] for key in events if key.startswith(f"turn.{verb}:")}
+        for verb in ("asked", "answered")
+    )
+    open_ones = 0
+    for turn in step.after.turns.values():
+        open_ones += turn.asks
+        if turn.asks != (turn.is_parked and turn.cancel is None):
+            yield f"parked: turn {turn.id} is {turn.state} and {turn.rest}, and asks: {turn.asks}"
+    if not over <= asked or len(asked) - len(over) != open_ones:
+        yield f"parked: {len(asked)} were asked, {len(over)} are over, and {open_ones} are open"
+    if len(story.answers) > len(asked):
+        yield f"parked: {len(story.answers)} answers to {len(asked)} questions"
+    now = {turn.id for turn in step.after.turns.values() if turn.is_live}
+    yield from (f"stray: steps of turn {one}" for one in step.after.steps - now)
 
 
 def _only_what_began_is_lost(step: Step, story: Story) -> Problems:
@@ -341,10 +361,11 @@ def _answers_stand_once(step: Step, story: Story) -> Problems:
     for turn in step.after.turns.values():
         result = story.results.get(turn.result_id or "", {"parts": []})
         parts = [part["text"] for part in result["parts"]] if turn.state == "done" else []
-        if answers[turn.id] != parts and turn.session_id not in story.removed:
+        asked = story.questions.get(turn.id, [])
+        if answers[turn.id] != [*asked, *parts] and turn.session_id not in story.removed:
             yield f"answered: turn {turn.id} left {answers[turn.id]} and not {parts}"
         heard = [one["text"] for one in said[turn.id] if one["kind"] == "answer"]
-        if heard != (parts if turn.cancel != "session_ended" else []):
+        if heard != [*asked, *(parts if turn.cancel != "session_ended" else [])]:
             yield f"answered: turn {turn.id} told {heard} and not {parts}"
 
 
@@ -533,6 +554,7 @@ _LAWS: "Final[tuple[Callable[[Step, Story], Problems], ...]]" = (
     _messages_join_for_a_reason,
     _workers_get_what_they_take_in,
     _turns_end_for_a_reason,
+    _parked_turns_ask,
     _only_what_began_is_lost,
     _answers_stand_once,
     _answers_go_where_questions_came_from,
@@ -565,7 +587,8 @@ def unfinished(now: Snapshot, story: Story) -> list[str]:
         said = story.by_id.get(row.id) if row.id else None
         if said is None or session.is_branch:
             continue
-        if row.turn_id is None and session.agent != "desk" and not row.is_closed:
+        is_answer = row.id in story.answers
+        if row.turn_id is None and session.agent != "desk" and not (row.is_closed or is_answer):
             told.append(f"unanswered: {said.mid} is in no turn")
     # Answers go with what is taken back behind their question, and into summaries.
     answered = {row.reply_to for row in (*now.archive, *now.rows) if row.reply_to} | now.removed

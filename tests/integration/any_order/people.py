@@ -104,6 +104,9 @@ class Story:
     # The results that were published, by envelope id, and the claim of each (turn, attempt).
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     claims: dict[tuple[UUID, int], str] = field(default_factory=dict)
+    # What turns asked, and what was taken as an answer.
+    questions: dict[UUID, list[str]] = field(default_factory=dict)
+    answers: set[UUID] = field(default_factory=set)
     # The attempts (turn, attempt) that count when they are lost.
     begun: set[tuple[UUID, int]] = field(default_factory=set)
 

@@ -24,7 +24,8 @@ SELECT id, session_key, agent, ended_at, active_turn, next_seq, seq_gaps, next_o
 _LANES: Final = "SELECT session_key, session_id FROM lanes"
 _TURNS: Final = """
 SELECT id, session_id, agent, state, attempt, token, cancel, result_id, outcome, dispatch, rest,
-       interruptions, unbegun
+       interruptions, unbegun,
+       question ->> 'state' IS NOT DISTINCT FROM 'open' AND (question ->> 'attempt')::int = attempt
 FROM turns ORDER BY created_at, id
 """
 _WAITING: Final = """
@@ -59,6 +60,7 @@ WHERE NOT EXISTS (SELECT FROM sessions WHERE sessions.id = every.session_id)
 """
 _OUTBOX: Final = "SELECT stream, subject, message_id, payload FROM outbox ORDER BY id"
 _CURSORS: Final = "SELECT log, id, cursor, epoch FROM partitions"
+_STEPS: Final = "SELECT DISTINCT turn_id FROM turn_steps"
 _DEAD: Final = "SELECT reason FROM dead_letters"
 _LATE: Final = "SELECT id FROM late_results"
 
@@ -100,6 +102,12 @@ class Turn(NamedTuple):
     rest: str | None
     interruptions: int
     unbegun: int
+    asks: bool
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it waits for an answer, and no worker has it."""
+        return self.state == "ready" and self.rest == "parked"
 
     @property
     def is_live(self) -> bool:
@@ -161,6 +169,7 @@ class Snapshot:
         strays: What is of a session that is not there: the table, and the session.
         stored: What stands in each stream, in order.
         unsent: What of each stream is still in the outbox, in order.
+        steps: The turns that have results of steps, or answers.
     """
 
     sessions: dict[UUID, Session]
@@ -175,6 +184,7 @@ class Snapshot:
     late: set[str]
     stored: dict[str, list[Sent]]
     unsent: dict[str, list[Sent]]
+    steps: set[UUID]
 
     @property
     def removed(self) -> set[UUID]:
@@ -210,6 +220,7 @@ async def look(world: World) -> Snapshot:
             late={row[0] for row in await fetch(_LATE)},
             stored={one: _sent(await world.stored(one)) for one in STREAMS},
             unsent=unsent,
+            steps={row[0] for row in await fetch(_STEPS)},
         )
 
 

@@ -7,8 +7,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from chatlane.domain.sessions.transcripts import Version
+from chatlane_schemas.content.buttons import Button
 from chatlane_schemas.envelope import Envelope
-from chatlane_schemas.results import Role
+from chatlane_schemas.questions import TurnAsk
+from chatlane_schemas.results import Part, Role
 from chatlane_schemas.session_api.session_changes import (
     SessionEnd,
     SessionFork,
@@ -25,6 +27,7 @@ from chatlane_schemas.session_api.transcripts import AppendedRow, TranscriptComp
 from chatlane_schemas.turns import TurnCancel
 from tests.integration.any_order.people import Story
 from tests.integration.any_order.router import Router
+from tests.integration.any_order.rules.jobs import Job
 from tests.integration.any_order.snapshot import Session, Snapshot
 from tests.integration.any_order.world import World
 
@@ -80,6 +83,27 @@ class Asking:
         name = f"request-{len(self.asked)}"
         request = model(id=name, at=self.world.now, **more)
         asked = Asked(kind, its.id, request)
+        self.asked.append(asked)
+        return asked
+
+    def question(self, job: Job, *, has_options: bool) -> Asked:
+        """Return a request of a worker that parks its turn."""
+        self.world.pass_time(timedelta(milliseconds=1))
+        its, name = job.reply, f"question-{len(self.asked)}"
+        assert its.session_id is not None
+        request = TurnAsk(
+            id=name,
+            at=self.world.now,
+            session_id=its.session_id,
+            turn_id=its.turn_id,
+            attempt=its.attempt or 0,
+            token=its.token or "",
+            message=Part(text=name),
+            options=(Button(label="Yes"),) if has_options else (),
+            within_ms=3_600_000,
+            park_as="answer",
+        )
+        asked = Asked("question", its.session_id, request)
         self.asked.append(asked)
         return asked
 

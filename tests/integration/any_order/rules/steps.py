@@ -30,6 +30,19 @@ class Step:
     may_expire: bool = False
     is_ordered: bool = True
 
+    def answers(self) -> list[Row]:
+        """Return the messages that have come into transcripts as answers to questions."""
+        known = {row.id for row in (*self.before.rows, *self.before.archive)}
+        said = {said.id for said in self.decided.accepted}
+        return [
+            row
+            for row in self.after.rows
+            if row.id in said - known
+            and row.turn_id is None
+            and not row.is_closed
+            and self.after.sessions[row.session_id].agent != "desk"
+        ]
+
     def asks(self, session_id: UUID, *kinds: str) -> bool:
         """Whether somebody asked for one of these changes of a session."""
         its = self.asked

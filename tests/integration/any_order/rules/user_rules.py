@@ -17,6 +17,11 @@ class Speaking(Ground):
         for _ in range(count):
             self._hear(self.story.new(where).event)
 
+    @happens(2, where=place)
+    def choose(self, where: Place) -> None:
+        """Somebody writes the number of an option, whether something is asked or not."""
+        self._hear(self.story.new(where, "1").event)
+
     @happens(of=number)
     def repeat(self, of: int) -> None:
         """A platform sends something again."""

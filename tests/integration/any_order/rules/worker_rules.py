@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from chatlane_schemas.turns import ClaimRequest, ClaimStatus, RenewRequest, RenewStatus, TurnTake
 from tests.integration.any_order.base import Ground, until_answered
 from tests.integration.any_order.router import Router
+from tests.integration.any_order.rules.api_calls import Asked
 from tests.integration.any_order.rules.events import a_few, happens, number
 from tests.integration.any_order.rules.jobs import Job
 
@@ -130,6 +131,26 @@ class Working(Ground):
         result = its.result(name, word, parts=count, retry=outcome == "retry")
         for _ in range(copies):
             self._results(its.agent, result)
+
+    @happens(4, of=number, job=number, has_options=st.booleans(), is_heard=st.booleans())
+    def park(self, of: int, job: int, has_options: bool, is_heard: bool) -> None:  # noqa: FBT001
+        """A worker asks the person, and gives its turn up until the answer; or asks once more."""
+        jobs = self.jobs or self.old_jobs
+        if jobs:
+            its = jobs[job % len(jobs)]
+            asked = self.asking.question(its, has_options=has_options)
+            self._step(self._parked(self._router(of), its, asked, is_heard=is_heard), asked=asked)
+
+    async def _parked(self, router: Router, its: Job, asked: Asked, *, is_heard: bool) -> None:
+        for _ in range(1 if is_heard else 2):
+            await until_answered(lambda: self.asking.ask(router, asked))
+        if asked.reply is not None and asked.reply.error is None:
+            self.story.begun.discard(its.attempt)
+            self.story.questions.setdefault(its.reply.turn_id, []).append(
+                asked.request.message.text
+            )
+            self.jobs.remove(its)
+            self.old_jobs.append(its)
 
     @happens(job=number, outcome=st.sampled_from(["ok", "failed"]))
     def answer_late(self, job: int, outcome: str) -> None:
