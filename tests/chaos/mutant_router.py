@@ -202,12 +202,8 @@ def question_kept() -> None:
     _edit(
         turns,
         "UPDATE_TURNS_SQL",
-        "CASE WHEN new.state = 'claimed' AND new.attempt = turns.attempt\n"
-        "                    THEN CASE WHEN new.cancel IS NOT NULL"
-        " AND turns.question ->> 'state' = 'open'\n"
-        '                              THEN turns.question || \'{"state": "withdrawn"}\'\n'
-        "                              ELSE turns.question END END",
-        "turns.question",
+        "question = CASE WHEN (new.state",
+        "question = CASE WHEN true THEN turns.question WHEN (new.state",
     )
     _without(" AND (question ->> 'attempt')::int = attempt", questions, "FIND_OPEN_SQL")
 
