@@ -55,7 +55,7 @@ apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
   name: {name}
-  labels: {{chatlane/step: serve}}
+  labels: {{chatlane/step: serve, release: kube-prometheus-stack}}
 spec:
 """
 

@@ -45,6 +45,17 @@ def test_every_alarm_has_a_section_in_their_order_and_says_what_to_do() -> None:
         assert re.search(r"\*(Now|Then)\*", section(RUNBOOK, f"### {alert}")), alert
 
 
+def test_every_alarm_names_its_section() -> None:
+    rules = [
+        rule
+        for name in ("alerts.yaml", "kubernetes_alerts.yaml")
+        for group in yaml.safe_load((ROOT / "deploy/observability" / name).read_text())["groups"]
+        for rule in group["rules"]
+    ]
+    urls = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules}
+    assert urls == {name: f"deploy/kubernetes/runbook.md#{name.lower()}" for name in ALERTS}
+
+
 def secrets_table() -> dict[tuple[str, str], set[str]]:
     """Return the keys of each Secret that operators bring, by namespace and name."""
     rows = re.findall(r"^\| `(chatlane-[a-z-]+)` \| ([a-z-]+) \| (.+?) \|", README, re.MULTILINE)
