@@ -1,7 +1,6 @@
 """A model of workers under arrivals of turns, scaled by what Prometheus knows of them."""
 
 import heapq
-import itertools
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -16,6 +15,11 @@ START_SECONDS: Final = 4.0
 STEP_SECONDS: Final = 0.25
 # Routers count the turns in the database at random intervals (`database figures`).
 SAMPLE_SECONDS: Final = (5.0, 15.0)
+
+
+def power_of_two(live: int) -> int:
+    """Return live turns as the query of the autoscaler has them: rounded up to a power of two."""
+    return 1 << (live - 1).bit_length() if live else 0
 
 
 @dataclass(frozen=True)
@@ -113,9 +117,10 @@ class WorkerLoad:
                 router.look(now, live, chance.uniform(*SAMPLE_SECONDS), self.scrape_seconds)
             if now >= next_sync:
                 next_sync += SYNC_SECONDS
-                # sum(max by (state) (...))
+                # 2 ^ ceil(log2(sum(max by (state) (...))))
                 states = zip(*(router.scraped for router in routers), strict=True)
-                wanted = self.autoscaler.sync(now, [(sum(map(max, states)), self.target)])
+                live_turns = power_of_two(sum(map(max, states)))
+                wanted = self.autoscaler.sync(now, [(live_turns, self.target)])
                 if wanted > running:
                     starting.append((now + START_SECONDS, wanted))
                 elif wanted < running:
@@ -131,9 +136,3 @@ class WorkerLoad:
         """Return the most changes of the number of workers in `span` seconds."""
         times = [at for at, _ in self.autoscaler.changes if begin <= at < end]
         return max((sum(at <= other < at + span for other in times) for at in times), default=0)
-
-    def reversals(self, begin: float, end: float) -> int:
-        """Return how often the number of workers stopped growing or shrinking."""
-        numbers = [number for at, number in self.autoscaler.changes if begin <= at < end]
-        grows = [after > before for before, after in itertools.pairwise(numbers)]
-        return sum(this is not that for this, that in itertools.pairwise(grows))
