@@ -240,6 +240,7 @@ image: ## Build the container image
 		$(if $(CHATLANE_PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(CHATLANE_PYTHON_IMAGE)) \
 		$(if $(VERSION),--build-arg VERSION=$(VERSION)) \
 		$(if $(ADAPTERS),--build-arg ADAPTERS="$(ADAPTERS)") \
+		$(if $(FRONT_ENDS),--build-arg FRONT_ENDS="$(FRONT_ENDS)") \
 		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) .
 
 ##@ Release

@@ -16,7 +16,7 @@ Takes a dict: root, and path of the file below files/.
 */}}
 {{- define "chatlane.file" -}}
 {{- $root := .root }}
-{{- range $text := splitList "\n---\n" ($root.Files.Get .path) }}
+{{- range $text := splitList "\n---\n" ($root.Files.Get .path | replace "runbook_url: " (print "runbook_url: " $root.Values.runbooks)) }}
 {{- $object := fromYaml $text }}
 {{- if and (hasKey $object "kind") (ne $object.kind "Namespace") }}
 ---
@@ -33,11 +33,15 @@ Takes a dict: root, and path of the file below files/.
 {{- $_ := set $object.metadata "namespace" $root.Release.Namespace }}
 {{- $labels := dict "app.kubernetes.io/part-of" "chatlane" "app.kubernetes.io/managed-by" $root.Release.Service "app.kubernetes.io/instance" $root.Release.Name }}
 {{- $_ := set $object.metadata "labels" (merge $labels (default dict $object.metadata.labels)) }}
+{{- if $object.metadata.labels.release }}
+{{- $_ := set $object.metadata "labels" (merge (dict) $root.Values.monitoringLabels (omit $object.metadata.labels "release")) }}
+{{- end }}
 {{- if eq $object.kind "Job" }}
 {{- $weight := ternary "0" "10" (eq $name "chatlane-migrate") }}
 {{- $_ := set $object.metadata "annotations" (dict "helm.sh/hook" "pre-install,pre-upgrade" "helm.sh/hook-weight" $weight "helm.sh/hook-delete-policy" "before-hook-creation") }}
 {{- end }}
-{{- if eq $name "chatlane-admin" }}
+{{- /* What the jobs need, before them. */}}
+{{- if or (eq $name "chatlane-admin") (has $object.kind (list "ExternalSecret" "Certificate")) }}
 {{- $_ := set $object.metadata "annotations" (dict "helm.sh/hook" "pre-install,pre-upgrade" "helm.sh/hook-weight" "-10" "helm.sh/hook-delete-policy" "before-hook-creation") }}
 {{- end }}
 {{- if eq $object.kind "CronJob" }}
@@ -105,4 +109,48 @@ large: {routers: 4, resources: {requests: {cpu: "2", memory: 512Mi}, limits: {cp
 - {name: {{ .prefix }}HEALTH_HOST, value: 0.0.0.0}
 - {name: {{ .prefix }}HEALTH_PORT, value: "8080"}
 {{- end }}
+{{- end -}}
+
+{{/* What a program of `frontEnds` listens on, and where its settings are. */}}
+{{- define "chatlane.programs" -}}
+console: {prefix: CHATLANE_CONSOLE_, port: 8090, health: true, replicas: 2}
+openai: {prefix: CHATLANE_OPENAI_, port: 8091, health: true, replicas: 2, file: {FILE: openai.toml}}
+mcp: {prefix: CHATLANE_MCP_, port: 8092, health: false, replicas: 1, file: {TOKEN_FILE: token}}
+{{- end -}}
+
+{{/* Settings of a program of `frontEnds`; takes a dict: client, program, url. */}}
+{{- define "chatlane.frontEndEnv" -}}
+{{- $prefix := .program.prefix }}
+- {name: {{ $prefix }}HOST, value: 0.0.0.0}
+- {name: {{ $prefix }}PORT, value: {{ .program.port | quote }}}
+- {name: {{ $prefix }}NATS_URL, value: {{ .url | quote }}}
+- {name: {{ $prefix }}PRINCIPAL, value: {{ .client.name }}}
+- {name: {{ $prefix }}NKEY_SEED_FILE, value: /run/secrets/chatlane/nats.nk}
+- {name: {{ $prefix }}TLS_CA_FILE, value: /run/secrets/chatlane/nats-ca.crt}
+{{- range $name, $file := default dict .program.file }}
+- {name: {{ $prefix }}{{ $name }}, value: /run/secrets/chatlane/{{ $file }}}
+{{- end }}
+{{- if eq .client.program "console" }}
+- {name: {{ $prefix }}SECRETS_DIR, value: /run/secrets/chatlane}
+{{- with .client.operator }}
+- {name: {{ $prefix }}OPERATOR_PRINCIPAL, value: {{ .principal }}}
+- {name: {{ $prefix }}OPERATOR_NKEY_SEED_FILE, value: /run/secrets/chatlane/operator.nk}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Secrets of pods of chatlane and of NATS that operators bring, and their keys. */}}
+{{- define "chatlane.secretKeys" -}}
+chatlane-postgres-owner: [username, password, dsn]
+chatlane-postgres-application: [username, password, dsn]
+chatlane-postgres-retention: [username, password, dsn]
+chatlane-postgres-ca: [ca.crt]
+chatlane-nats-router: [seed]
+chatlane-nats-provisioner: [seed]
+chatlane-nats-operator: [seed]
+chatlane-nats-eraser: [seed]
+chatlane-nats-smoke: [seed]
+chatlane-nats-ca: [ca.crt]
+chatlane-nats-accounts: [accounts.conf]
+chatlane-digests: [log, prompt, erasure]
 {{- end -}}

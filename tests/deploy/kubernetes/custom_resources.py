@@ -1,7 +1,8 @@
 """Custom resources as far as we use them: what their operators read, and nothing else.
 
 The schemas of Kubernetes that tests have know none of these. Fields, types and choices are those of
-KEDA 2.20, CloudNativePG 1.30 and the Prometheus operator 0.93; one that is not here is refused.
+KEDA 2.20, CloudNativePG 1.30, the Prometheus operator 0.93, External Secrets 2 and cert-manager 1.21;
+one that is not here is refused.
 """
 
 from typing import Annotated, Any, Final, Literal, Self
@@ -297,8 +298,94 @@ class PrometheusRule(_Strict):
     spec: _PrometheusRuleSpec
 
 
+# External Secrets and cert-manager
+
+
+class _StoreRef(_Strict):
+    name: Name
+    kind: Literal["ClusterSecretStore", "SecretStore"]
+
+
+class _TemplateMetadata(_Strict):
+    labels: dict[str, str]
+
+
+class _Template(_Strict):
+    metadata: _TemplateMetadata
+
+
+class _SecretTarget(_Strict):
+    name: Name
+    creation_policy: Literal["Owner", "Orphan", "Merge", "None"]
+    deletion_policy: Literal["Delete", "Merge", "Retain"]
+    template: _Template | None = None
+
+
+class _RemoteRef(_Strict):
+    key: str = Field(min_length=1)
+    property: str = Field(min_length=1)
+
+
+class _SecretData(_Strict):
+    secret_key: str = Field(min_length=1)
+    remote_ref: _RemoteRef
+
+
+class _ExternalSecretSpec(_Strict):
+    refresh_interval: Duration
+    secret_store_ref: _StoreRef
+    target: _SecretTarget
+    data: list[_SecretData] = Field(min_length=1)
+
+
+class ExternalSecret(_Strict):
+    """A Secret that is read from a store."""
+
+    api_version: Literal["external-secrets.io/v1"]
+    kind: Literal["ExternalSecret"]
+    metadata: _Metadata
+    spec: _ExternalSecretSpec
+
+
+class _IssuerRef(_Strict):
+    name: Name
+    kind: Literal["ClusterIssuer", "Issuer"]
+
+
+class _PrivateKey(_Strict):
+    algorithm: Literal["RSA", "ECDSA", "Ed25519"]
+    size: int
+    rotation_policy: Literal["Always", "Never"]
+
+
+class _CertificateSpec(_Strict):
+    secret_name: Name
+    dns_names: list[str] = Field(min_length=1)
+    issuer_ref: _IssuerRef
+    private_key: _PrivateKey
+    usages: list[str]
+
+
+class Certificate(_Strict):
+    """A certificate that is renewed in a Secret."""
+
+    api_version: Literal["cert-manager.io/v1"]
+    kind: Literal["Certificate"]
+    metadata: _Metadata
+    spec: _CertificateSpec
+
+
 _MODELS: Final[dict[str, type[BaseModel]]] = {
-    its.__name__: its for its in (ScaledObject, Cluster, ServiceMonitor, PodMonitor, PrometheusRule)
+    its.__name__: its
+    for its in (
+        ScaledObject,
+        Cluster,
+        ServiceMonitor,
+        PodMonitor,
+        PrometheusRule,
+        ExternalSecret,
+        Certificate,
+    )
 }
 
 

@@ -141,8 +141,13 @@ def _files_of_secrets(pod: Manifest) -> Iterator[tuple[str, str, str, str]]:
 
 def workloads(name: str) -> list[Workload]:
     """Return what makes pods in an overlay."""
+    return workloads_of(rendered(name))
+
+
+def workloads_of(objects_of_it: tuple[Manifest, ...]) -> list[Workload]:
+    """Return what makes pods among objects."""
     found = []
-    for its in rendered(name):
+    for its in objects_of_it:
         if its["kind"] in {"Deployment", "StatefulSet", "Job"}:
             found.append(Workload(its, its["spec"]["template"]))
         if its["kind"] == "CronJob":

@@ -19,10 +19,21 @@ OUTSIDE: Final = "10.0.0.0/8"
 
 # What is in a cluster besides what we render.
 DNS: Final = Place("dns", "kube-system", {"k8s-app": "kube-dns"}, frozenset({53, 9153}))
+# As clusters with NodeLocal DNSCache and OpenShift have it.
+NODE_DNS: Final = Place("node-dns", "", {}, frozenset({53, 8080}), address="169.254.20.10/32")
+OPENSHIFT_DNS: Final = Place(
+    "openshift-dns",
+    "openshift-dns",
+    {"dns.operator.openshift.io/daemonset-dns": "default"},
+    frozenset({5353, 9154}),
+)
+NAMES: Final = (("dns", 53), ("node-dns", 53), ("openshift-dns", 5353))
 API: Final = Place("api", "", {}, frozenset({443}), address="the control plane's")
 WEB: Final = Place("web", "", {}, frozenset({80, 443, 4222, 5432}), address="anywhere")
 POSTGRES_OUTSIDE: Final = Place("outside", "", {}, frozenset({22, 5432}), address=OUTSIDE)
-PROMETHEUS: Final = Place("prometheus", "monitoring", {"app": "prometheus"}, frozenset({9090}))
+PROMETHEUS: Final = Place(
+    "prometheus", "monitoring", {"app": "prometheus"}, frozenset({9090, 4318})
+)
 KEDA: Final = Place("keda", "keda", {"app": "keda-operator"}, frozenset({9666}))
 OPERATOR: Final = Place(
     "cnpg", "cnpg-system", {"app.kubernetes.io/name": "cloudnative-pg"}, frozenset({9443})
@@ -44,7 +55,18 @@ CLUSTER: Final = Place(
     {"cnpg.io/cluster": "chatlane-postgres", "chatlane/server": "postgres"},
     frozenset({5432, 8000, 9187}),
 )
-AROUND: Final = (DNS, API, WEB, POSTGRES_OUTSIDE, PROMETHEUS, KEDA, OPERATOR, STRANGER)
+AROUND: Final = (
+    DNS,
+    NODE_DNS,
+    OPENSHIFT_DNS,
+    API,
+    WEB,
+    POSTGRES_OUTSIDE,
+    PROMETHEUS,
+    KEDA,
+    OPERATOR,
+    STRANGER,
+)
 
 # Who needs a server to do its work, and what looks after the servers.
 INSIDE: Final = {
@@ -80,6 +102,7 @@ EXPECTED: Final = {
     "production": INSIDE
     | LOOKED_AFTER
     | CLUSTERED
+    | {("chatlane-router", "prometheus", 4318)}
     | {(its, "postgres", 5432) for its in USERS_OF_POSTGRES},
     "production-external": INSIDE
     | CLUSTERED
@@ -119,7 +142,7 @@ def test_nobody_reaches_anybody_but_who_has_to(overlay: str) -> None:
         if any(its.namespace == one["metadata"]["namespace"] for one in policies)
     }
     decided = {way for way in found if ours & set(way[:2])}
-    names = {(its, "dns", 53) for its in ours}
+    names = {(its, *place) for its in ours for place in NAMES}
     assert decided - names == EXPECTED[overlay]
     assert names <= found
 
