@@ -10,7 +10,7 @@ import os
 import runpy
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final
@@ -18,11 +18,12 @@ from typing import Final
 from chatlane_servers.child_guard import die_with_parent
 from chatlane_servers.processes import ServerProcess
 
-_CONTEXT: Final = multiprocessing.get_context("forkserver")
+CONTEXT: Final = multiprocessing.get_context("forkserver")
 # What routers and workers import, where they do so only when they run.
 _PRELOADED: Final = (
     "__main__",
     "chatlane.app",
+    "chatlane.cli.commands",
     "chatlane.cli.serve",
     "chatlane.cli.echo_worker",
     "faststream.nats",
@@ -46,8 +47,8 @@ class ForkedProcess(ServerProcess):
             log_path: Where all output goes.
             environment: All of it.
         """
-        _CONTEXT.set_forkserver_preload([*_PRELOADED, *_adapter_of(arguments)])
-        process = _CONTEXT.Process(
+        preload(arguments[2:] if arguments[0] == "-m" else ())
+        process = CONTEXT.Process(
             target=_become, args=(list(arguments), str(log_path), dict(environment))
         )
         # Who started it may look before it has come so far.
@@ -56,10 +57,17 @@ class ForkedProcess(ServerProcess):
         self._process = _Handle(process)
 
 
-def _adapter_of(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield what the adapter of a platform imports: its library takes seconds."""
-    if list(arguments[1:3]) == ["chatlane", "adapter"]:
-        yield f"chatlane_adapters.{arguments[3]}.adapter"
+def preload(arguments: Sequence[str]) -> None:
+    """Choose what the process imports that all are copies of; the first call decides.
+
+    Args:
+        arguments: Of the command `chatlane`, if it is one.
+    """
+    modules = list(_PRELOADED)
+    if arguments[:1] == ["adapter"]:
+        # Its library takes seconds.
+        modules.append(f"chatlane_adapters.{arguments[1]}.adapter")
+    CONTEXT.set_forkserver_preload(modules)
 
 
 class _Handle:
@@ -87,14 +95,24 @@ class _Handle:
 
 
 def _become(arguments: list[str], log_path: str, environment: dict[str, str]) -> None:
-    die_with_parent(os.getppid(), signal.SIGKILL)
-    os.setsid()
     os.chdir("/")
-    os.environ.clear()
-    os.environ.update(environment)
     log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(log, stream.fileno())
+    become(arguments, environment)
+
+
+def become(arguments: list[str], environment: Mapping[str, str]) -> None:
+    """Run a program in this process, in a session of its own.
+
+    Args:
+        arguments: As for the Python interpreter: `-m MODULE ...` or `FILE ...`.
+        environment: All of it.
+    """
+    die_with_parent(os.getppid(), signal.SIGKILL)
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)

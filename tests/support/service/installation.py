@@ -1,4 +1,4 @@
-"""A directory with a chatlane.toml, and commands run in it as processes of their own."""
+"""A directory with a chatlane.toml, and commands run in it."""
 
 import asyncio
 import os
@@ -11,6 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+
+from tests.support.service.forked_command import CommandProcess, start_forked
 
 CONFIG = """
 [router]
@@ -77,16 +79,15 @@ class Installation:
             **(environment or {}),
         }
 
-    async def start(
-        self, *arguments: str, terminal: int | None = None
-    ) -> asyncio.subprocess.Process:
-        """Start a command, with pipes or on a terminal."""
+    async def start(self, *arguments: str, terminal: int | None = None) -> CommandProcess:
+        """Start a command, as a copy with pipes or as a process of its own on a terminal."""
         environment = self._environment
         if arguments[:2] in {("admin", "migrate"), ("admin", "grants")}:
             environment = {**environment, "CHATLANE_POSTGRES__DSN": self.owner_url}
         elif arguments[0] == "people" or arguments[:2] == ("admin", "retain"):
             environment = {**environment, "CHATLANE_POSTGRES__DSN": self._retention_url}
-        streams = asyncio.subprocess.PIPE if terminal is None else terminal
+        if terminal is None:
+            return await start_forked(arguments, directory=self.directory, environment=environment)
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -94,9 +95,9 @@ class Installation:
             *arguments,
             cwd=self.directory,
             env=environment,
-            stdin=streams,
-            stdout=streams,
-            stderr=streams,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
         )
 
     async def run(self, *arguments: str, typed: str = "") -> Ended:
@@ -110,7 +111,7 @@ class Installation:
         return ended.out
 
     @asynccontextmanager
-    async def running(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    async def running(self, *arguments: str) -> AsyncIterator[CommandProcess]:
         """Run a command in the background, and end it with SIGTERM."""
         process = await self.start(*arguments)
         said = asyncio.create_task(process.communicate())
