@@ -45,33 +45,33 @@ def build_router(handlers: Mapping[str, Handle]) -> NatsRouter:
     """
     router = NatsRouter()
     for method, handle in handlers.items():
-        for subject in (method, f"{method}.*", f"{method}.*.*"):
-            _bind(router, subject, handle)
+        _bind(router, method, handle)
     return router
 
 
 def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
-    subscriber = router.subscriber(
-        f"chat.v1.api.*.{method}",
-        queue=QUEUE,
-        parser=_parsed_for_an_answer,
-        decoder=_asked,
-        max_workers=CONCURRENT,
-        pending_msgs_limit=PENDING_REQUESTS,
-        pending_bytes_limit=PENDING_BYTES,
-        title=method,
-    )
-
     async def answered(asked: ApiRequest | None) -> bytes | None:
         return None if asked is None else await handle(asked)
 
-    subscriber(answered)
+    # FastStream takes milliseconds for a subject and for a function, so both are few.
+    for subject in (method, f"{method}.>"):
+        subscriber = router.subscriber(
+            f"chat.v1.api.*.{subject}",
+            queue=QUEUE,
+            parser=_parsed_for_an_answer,
+            decoder=_asked,
+            max_workers=CONCURRENT,
+            pending_msgs_limit=PENDING_REQUESTS,
+            pending_bytes_limit=PENDING_BYTES,
+            title=subject,
+        )
+        answered = subscriber(answered)
 
 
 async def _asked(message: NatsMessage) -> ApiRequest | None:
     """Parse the tokens of the subject and leave the body undecoded for our own codec.
 
-    Return None if the message has no reply subject. Only a JetStream consumer that delivers here
+    Return None if the subject has tokens that no request has, or the message has no reply subject. Only a JetStream consumer that delivers here
     sends such a message: permissions do not check the reply subject of that request to JetStream,
     so its subject does not say who made it.
     """
@@ -79,12 +79,14 @@ async def _asked(message: NatsMessage) -> ApiRequest | None:
         return None
     principal, _, _, *narrower = message.raw_message.subject.split(".")[PRINCIPAL_TOKEN:]
     match narrower:
+        case []:
+            return ApiRequest(principal, message.body)
         case [agent]:
             return ApiRequest(principal, message.body, agent=agent)
         case [platform, account]:
             return ApiRequest(principal, message.body, account=(platform, account))
         case _:
-            return ApiRequest(principal, message.body)
+            return None
 
 
 async def _parsed_for_an_answer(
