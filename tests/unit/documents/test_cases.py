@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,15 @@ def test_every_case_has_one_line() -> None:
 
 @pytest.mark.parametrize(("path", "name"), NAMED)
 def test_every_test_it_names_exists(path: str, name: str) -> None:
+    assert name in functions_of(path)
+
+
+@cache
+def functions_of(path: str) -> frozenset[str]:
+    """Return the names of the functions of a file of tests."""
     module = ast.parse((TESTS / path).read_text(encoding="utf-8"))
-    defined = {
-        node.name
-        for node in module.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert name in defined
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in module.body if isinstance(node, functions))
 
 
 def test_every_case_names_a_test() -> None:
