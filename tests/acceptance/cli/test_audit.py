@@ -39,6 +39,7 @@ CHANGES_NOTHING: Final = {
     *("adapter discord", "adapter mail", "adapter matrix", "adapter slack"),
     *("adapter telegram", "adapter whatsapp"),
     *("bot backup", "bot restore", "bot worker"),
+    *("synadia offer", "synadia worker"),
     *("admin verify", "admin nats-config", "admin nats-keys"),
     *("dead-letters list", "people erasures", "people erasure-list"),
 }
