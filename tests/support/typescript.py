@@ -1,4 +1,4 @@
-"""Build the TypeScript client, for tests that run its examples."""
+"""Build the TypeScript client, and install programs of Node.js, for tests that run them."""
 
 import os
 import shutil
@@ -19,8 +19,7 @@ def build_client(directory: Path) -> Path:
     The build happens in a copy, so that it disturbs neither a developer nor another test. Only
     outside CI a test is skipped for the lack of Node.js.
     """
-    if (reason := _lack()) is not None:
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    _require_node()
     package = directory / "typescript"
     shutil.copytree(
         _ROOT / "typescript",
@@ -33,8 +32,31 @@ def build_client(directory: Path) -> Path:
     return package
 
 
+def install_client(name: str, directory: Path) -> Path:
+    """Install a program from its lock file, and return its directory.
+
+    Args:
+        name: Its folder in the support of bridges.
+        directory: Where it is copied to.
+
+    Only outside CI a test is skipped for the lack of Node.js.
+    """
+    _require_node()
+    package = directory / name
+    shutil.copytree(_ROOT / "tests" / "support" / "bridges" / name, package)
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    subprocess.run(command, cwd=package, check=True, timeout=_WITHIN_SECONDS)  # noqa: S603
+    return package
+
+
+def _require_node() -> None:
+    """Fail without Node.js in CI; elsewhere skip the test."""
+    if (reason := _lack()) is not None:
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+
+
 def _lack() -> str | None:
-    """Return what is missing to build the client; None if nothing is."""
+    """Return what is missing to run npm; None if nothing is."""
     node = shutil.which("node")
     if node is None or shutil.which("npm") is None:
         return "there is no Node.js with npm; .ci/node installs it"

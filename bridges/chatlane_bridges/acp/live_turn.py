@@ -5,6 +5,7 @@ from uuid import UUID, uuid4
 
 from chatlane_bridges.acp import updates
 from chatlane_bridges.acp.editor import Update
+from chatlane_bridges.answers.tool_rows import tool_calls_of
 from chatlane_schemas.live_turns import LivePiece, PieceKind, StepState, TurnPiece, TurnRecap
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
@@ -126,7 +127,8 @@ class LiveTurn:
             self._shown_rows.add(row.seq)
             if row.role is Role.ASSISTANT:
                 yield from self._settle_words(row, is_over=is_over)
-                for tool_id, name, arguments in updates.tool_calls_of(row):
+                for stored_id, name, arguments in tool_calls_of(row):
+                    tool_id = updates.tool_key(row.turn_id, stored_id)
                     if tool_id not in self._tools:
                         self._text.end_message()
                         self._tools[tool_id] = StepState.RUNNING

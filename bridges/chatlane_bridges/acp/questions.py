@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from chatlane_bridges.acp import updates
 from chatlane_bridges.acp.editor import Editor
 from chatlane_bridges.acp.service_link import Service
+from chatlane_bridges.answers.form_schemas import form_schema, value_of
 from chatlane_client import (
     ConflictingRequestError,
     RefusedRequestError,
@@ -25,12 +26,6 @@ _ACP_KINDS: Final = frozenset({"allow_once", "allow_always", "reject_once", "rej
 _REJECTING: Final = frozenset(
     {"deny", "reject", "no", "not", "don't", "never", "cancel", "refuse", "block"}
 )
-_JSON_TYPES: Final = {
-    FieldKind.TEXT: "string",
-    FieldKind.CHOICE: "string",
-    FieldKind.BOOLEAN: "boolean",
-    FieldKind.NUMBER: "number",
-}
 
 
 def takes(question: OpenQuestionView, editor: Editor) -> bool:
@@ -122,7 +117,7 @@ class QuestionDialog:
     async def _permission(self, title: str) -> str | None:
         options = [
             {
-                "optionId": _value(option),
+                "optionId": value_of(option),
                 "name": option.label,
                 "kind": permission_kind(option, self._question.default),
             }
@@ -135,24 +130,19 @@ class QuestionDialog:
         )
         outcome = (result or {}).get("outcome") or {}
         chosen = outcome.get("optionId")
-        values = {_value(option) for option in self._question.options}
+        values = {value_of(option) for option in self._question.options}
         return chosen if outcome.get("outcome") == "selected" and chosen in values else None
 
     async def _form(
         self, title: str, fields: tuple[FormField, ...]
     ) -> dict[str, FieldValue] | None:
-        schema = {
-            "type": "object",
-            "properties": {field.name: _property(field) for field in fields},
-            "required": [field.name for field in fields if field.required],
-        }
         result = await self._editor.ask(
             "elicitation_create",
             {
                 "sessionId": self._session_id,
                 "mode": "form",
                 "message": title,
-                "requestedSchema": schema,
+                "requestedSchema": form_schema(fields),
             },
         )
         if result is None or result.get("action") != "accept":
@@ -182,32 +172,10 @@ class QuestionDialog:
 
 def permission_kind(option: Button, default: str | None) -> str:
     """Return the kind of a permission's option, as far as its value or its label shows it."""
-    value = _value(option)
+    value = value_of(option)
     if value in _ACP_KINDS:
         return value
     words = {word.strip(".,!").casefold() for word in (*option.label.split(), *value.split("_"))}
     is_rejecting = value == default or not words.isdisjoint(_REJECTING)
     is_lasting = "always" in words or "never" in words
     return f"{'reject' if is_rejecting else 'allow'}_{'always' if is_lasting else 'once'}"
-
-
-def _value(option: Button) -> str:
-    return option.value or option.label
-
-
-def _property(field: FormField) -> dict[str, Any]:
-    shown: dict[str, Any] = {"type": _JSON_TYPES[field.kind], "title": field.label}
-    if field.kind is FieldKind.CHOICE:
-        shown["oneOf"] = [{"const": _value(it), "title": it.label} for it in field.options]
-    bounds = {
-        FieldKind.TEXT: ("minLength", "maxLength"),
-        FieldKind.NUMBER: ("minimum", "maximum"),
-    }
-    for name, bound in zip(
-        bounds.get(field.kind, ()), (field.minimum, field.maximum), strict=False
-    ):
-        if bound is not None:
-            shown[name] = int(bound) if field.kind is FieldKind.TEXT else bound
-    if field.default is not None:
-        shown["default"] = field.default
-    return shown

@@ -5,6 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from chatlane_bridges.acp.editor import Update
+from chatlane_bridges.answers.tool_rows import tool_calls_of
 from chatlane_schemas.inbound import Attachment, Kind
 from chatlane_schemas.live_turns import PlanEntry, StepState
 from chatlane_schemas.results import Role
@@ -99,15 +100,6 @@ def tool_key(turn_id: UUID | None, tool_id: str) -> str:
     return tool_id if turn_id is None else f"{turn_id.hex[:12]}-{tool_id}"
 
 
-def tool_calls_of(row: TranscriptEntry) -> Iterator[tuple[str, str, Any]]:
-    """Yield id, name and arguments of the tool calls of a row."""
-    for call in row.tool_calls or ():
-        described: Any = call.get("function", call)
-        found = described if isinstance(described, dict) else call
-        arguments = found.get("arguments", found.get("args"))
-        yield tool_key(row.turn_id, str(call.get("id") or "")), str(found.get("name")), arguments
-
-
 def message_key(row: TranscriptEntry) -> str:
     """Return the id of the message of a row."""
     return str(row.row_id) if row.row_id is not None else f"{row.session_id}-{row.seq}"
@@ -124,7 +116,7 @@ def replayed(row: TranscriptEntry) -> Iterator[Update]:
             yield agent_thought(row.reasoning.text, message_key(row))
         yield from _said(row, "agent_message_chunk")
         for tool_id, name, arguments in tool_calls_of(row):
-            yield tool_start(tool_id, name, arguments=arguments)
+            yield tool_start(tool_key(row.turn_id, tool_id), name, arguments=arguments)
     elif row.role is Role.TOOL:
         tool_id = tool_key(row.turn_id, row.tool_call_id or "")
         state = StepState.FAILED if row.is_placeholder else StepState.DONE

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from chatlane_bridges.answers.answer_steps import AnswerSteps, Step
 from chatlane_bridges.answers.answer_text import AnswerText
 from chatlane_bridges.answers.person_service import PersonService
 from chatlane_client import ChatlaneClientError, Submission, TransientError, TurnUpdate
@@ -53,7 +54,7 @@ PutQuestion: TypeAlias = Callable[[OpenQuestionView], Awaitable[None]]
 
 
 class AnswerFollower:
-    """Gives the text of an answer while it comes.
+    """Gives the text of an answer and its steps while they come.
 
     Attributes:
         answer: The whole answer, once it is there.
@@ -86,6 +87,9 @@ class AnswerFollower:
         self._submission = submission
         self._after_seq = after_seq
         self._text = AnswerText()
+        self._steps = AnswerSteps()
+        # Steps that are to be given.
+        self._new_steps: list[Step] = []
         self._ended: dict[UUID, TurnEnded] = {}
         self._foreign: set[UUID] = set()
         # Places of the rows of the answer at the last look.
@@ -97,7 +101,9 @@ class AnswerFollower:
         self._is_live = submission.turn_id is None
         self.answer: Answer | None = None
 
-    async def run(self, arriving: AsyncIterator[TurnUpdate], give: Callable[[str], None]) -> Answer:
+    async def run(
+        self, arriving: AsyncIterator[TurnUpdate], give: Callable[[str | Step], None]
+    ) -> Answer:
         """Give the parts of the answer as they come, and return the whole one."""
         arrival: asyncio.Task[TurnUpdate] | None = None
         patience = 0.0
@@ -116,8 +122,10 @@ class AnswerFollower:
                     # Routers are away; what they did is in the transcript.
                     _log.info("look_failed", extra={"error": type(exc).__name__})
                     continue
-                if new:
-                    give(new)
+                for part in (*self._new_steps, new):
+                    if part:
+                        give(part)
+                self._new_steps.clear()
             return self.answer
         finally:
             await _end(arrival)
@@ -130,9 +138,11 @@ class AnswerFollower:
                     self.own_turn = update.turn_id
             case TurnPiece():
                 if self._is_live and await self._is_own(update.turn_id):
+                    self._new_steps += self._steps.take(update)
                     return self._text.take(update)
             case TurnRecap():
                 if self._is_live and await self._is_own(update.turn_id):
+                    self._new_steps += self._steps.take_recap(update)
                     return self._text.take_recap(update)
             case TurnAsked():
                 if await self._is_own(update.turn_id):
@@ -170,6 +180,7 @@ class AnswerFollower:
         if own_seq is None:
             return ""
         mine = [row for row in rows if row.seq > own_seq and row.turn_id == self.own_turn]
+        self._new_steps += self._steps.settle(mine)
         found = answered(self._submission, rows, self._ended, is_busy=is_busy)
         if found is not None and (self._found_over or self.own_turn in {None, *self._ended}):
             new = self._text.settle(mine, is_over=True)

@@ -1,11 +1,12 @@
 """Requests for answers, each followed in a task of its own, which no cancelled response cuts off."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
 from chatlane_bridges.answers.answer_follower import Answer, AnswerFollower, PutQuestion
+from chatlane_bridges.answers.answer_steps import Step
 from chatlane_bridges.answers.person_service import PersonService
 from chatlane_client import Submission
 from chatlane_schemas.session_api.sessions import SessionView
@@ -29,7 +30,7 @@ class Place:
 
 
 class AnswerStream:
-    """The answer to one request: parts of its text as they come, then the whole.
+    """The answer to one request: its parts as they come, then the whole.
 
     Attributes:
         task: The task that follows the turn, once `start` was called.
@@ -56,7 +57,7 @@ class AnswerStream:
         self._has_questions = has_questions
         self._service = service
         self._put = put
-        self._parts: asyncio.Queue[str | Answer | Exception] = asyncio.Queue()
+        self._parts: asyncio.Queue[str | Step | Answer | Exception] = asyncio.Queue()
         self._started: asyncio.Future[Submission] = asyncio.get_running_loop().create_future()
 
     async def start(
@@ -85,6 +86,17 @@ class AnswerStream:
 
     async def parts(self) -> AsyncIterator[str | Answer]:
         """Yield parts of the text, then the whole answer.
+
+        Raises:
+            Exception: Why there is none.
+        """
+        async with aclosing(self.parts_and_steps()) as parts:
+            async for part in parts:
+                if isinstance(part, str | Answer):
+                    yield part
+
+    async def parts_and_steps(self) -> AsyncGenerator[str | Step | Answer]:
+        """Yield parts of the text, thoughts and tool calls, then the whole answer.
 
         Raises:
             Exception: Why there is none.

@@ -20,8 +20,10 @@ class AnswerText:
         given: All that was given so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: PieceKind = PieceKind.TEXT) -> None:
+        """Create it for the pieces of a kind: texts or thoughts."""
         self.given = ""
+        self._kind = kind
         # The live text of this attempt, and the part of it that was given.
         self._text = ""
         self._shown = ""
@@ -35,7 +37,7 @@ class AnswerText:
     def take(self, piece: TurnPiece) -> str:
         """Return the new text after a piece."""
         self._begin(piece.attempt)
-        if piece.attempt != self._attempt or piece.piece.kind is not PieceKind.TEXT:
+        if piece.attempt != self._attempt or piece.piece.kind is not self._kind:
             return ""
         return "" if self._is_cut else self._replace(self._text + (piece.piece.text or ""))
 
@@ -47,7 +49,7 @@ class AnswerText:
         self._is_cut = recap.is_shortened
         if self._is_cut:
             return ""
-        texts = (piece.text or "" for piece in recap.pieces if piece.kind is PieceKind.TEXT)
+        texts = (piece.text or "" for piece in recap.pieces if piece.kind is self._kind)
         return self._replace("".join(texts))
 
     def settle(self, rows: Iterable[TranscriptEntry], *, is_over: bool) -> str:

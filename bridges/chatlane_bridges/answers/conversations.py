@@ -75,12 +75,17 @@ class Conversations:
                 return await self._service.tip(session.id)
         return None
 
+    def request_id(self, *about: str) -> str:
+        """Return the id of a request, the same for a repeated one; no other person gets it."""
+        person = self._service.person.model_dump_json()
+        return sha256("\0".join((self._origin, person, *about)).encode()).hexdigest()
+
     async def _create(self, name: str) -> SessionView:
         session = await self._service.sessions.create(
             origin=self._origin,
             profile=self._agent.profile,
             model=self._agent.model,
-            request_id=self._hashed("create", self._agent.profile, name),
+            request_id=self.request_id("create", self._agent.profile, name),
         )
         return await self._service.tip(session.id)
 
@@ -93,12 +98,7 @@ class Conversations:
         return session
 
     def _place(self, session: SessionView, message_id: str) -> Place:
-        return Place(session, 0, self._hashed("submit", str(session.id), message_id))
-
-    def _hashed(self, *about: str) -> str:
-        """Return an id of a request, which no other person gets."""
-        person = self._service.person.model_dump_json()
-        return sha256("\0".join((self._origin, person, *about)).encode()).hexdigest()
+        return Place(session, 0, self.request_id("submit", str(session.id), message_id))
 
 
 def _label(name: str) -> str:

@@ -1,7 +1,7 @@
 """A worker that shows how it begins, and then waits for a permission or for a file.
 
-Usage: `python waiting_worker.py NATS_URL AGENT GO_FILE`. It answers `ask ...` after a permission, and
-everything else when the file is there.
+Usage: `python waiting_worker.py NATS_URL AGENT GO_FILE`. It answers `ask ...` after a permission,
+`look ...` after a thought and a tool call, and everything else when the file is there.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from chatlane_client import Turn, TurnWorker, open_connection
 from chatlane_schemas import Button, QuestionKind
+from chatlane_schemas.live_turns import LivePiece, PieceKind
 from tests.support.eventually import eventually
 
 OPTIONS = (Button(label="Allow", value="allow"), Button(label="Deny", value="deny"))
@@ -20,6 +21,12 @@ async def main(nats_url: str, agent: str, go: Path) -> None:
     """Serve the turns of an agent until it is killed."""
 
     async def answer(turn: Turn) -> str:
+        if turn.text.startswith("look"):
+            await turn.show(LivePiece(kind=PieceKind.THOUGHT, text="Where "))
+            await turn.show(LivePiece(kind=PieceKind.THOUGHT, text="is it?"))
+            await turn.show(LivePiece(kind=PieceKind.TOOL_CALL, tool_id="1", tool_name="search"))
+            await turn.show(LivePiece(kind=PieceKind.TOOL_RESULT, tool_id="1", text="Here."))
+            return "I found it."
         await turn.delta(f"I begin {turn.text}, ")
         if turn.text.startswith("ask"):
             chosen = await turn.ask(

@@ -1,0 +1,1 @@
+"""Front ends that speak AG-UI, in front of sessions of chatlane."""

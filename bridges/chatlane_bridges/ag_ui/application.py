@@ -1,0 +1,144 @@
+"""The ASGI application of the endpoint: an address for each agent, to which a run is posted."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+from uuid import UUID
+
+from ag_ui.core import BaseEvent, RunAgentInput, TextPart, UserMessage
+from fastapi import FastAPI, Request
+from sse_starlette.event import ServerSentEvent
+from sse_starlette.sse import EventSourceResponse
+from starlette.responses import Response
+
+from chatlane_bridges.ag_ui.interrupts import Asked, answer, asked_by
+from chatlane_bridges.ag_ui.run_events import RunEvents
+from chatlane_bridges.ag_ui.settings import ORIGIN, AgUiSettings
+from chatlane_bridges.answers.answer_follower import Answer
+from chatlane_bridges.answers.answer_streams import AnswerStream, Place
+from chatlane_bridges.answers.conversations import Conversations
+from chatlane_bridges.answers.person_service import PersonService
+from chatlane_bridges.http.application import new_app, read_bytes
+from chatlane_bridges.http.bridge_state import BridgeState
+from chatlane_bridges.http.declared_agents import AgentCaller, AgentCallers, AgentDeclarations
+from chatlane_bridges.http.problems import invalid, problem_of
+from chatlane_client import Submission
+
+PING_SECONDS: Final = 15
+# The client of the protocol knows no other end of a line.
+_SEPARATOR: Final = "\n"
+
+
+def create_app(settings: AgUiSettings, declared: AgentDeclarations) -> FastAPI:
+    """Return the application; it connects to NATS when it starts.
+
+    Raises:
+        OSError: A file with a token cannot be read.
+        ValueError: A token cannot be used.
+    """
+    state = BridgeState(settings, has_questions=False)
+    callers = AgentCallers(declared, settings)
+    app = new_app("chatlane ag-ui", state)
+
+    async def run(name: str, request: Request) -> Response:
+        caller = callers.find(request.headers, name)
+        body = await read_bytes(request, settings.max_body_bytes)
+        asked = RunAgentInput.model_validate_json(body)
+        events = _events(asked, await _started(state, caller, asked))
+        return EventSourceResponse(_sent(events), ping=PING_SECONDS, sep=_SEPARATOR)
+
+    app.add_api_route("/agents/{name}", run, methods=["POST"], response_model=None)
+    return app
+
+
+async def _started(
+    state: BridgeState, caller: AgentCaller, asked: RunAgentInput
+) -> AnswerStream | None:
+    """Start what a run asks for; return its answer, or None if it only stops what is there."""
+    service = state.service_for(caller.person)
+    conversations = Conversations(service, caller.agent, ORIGIN)
+    about = f"{caller.person.model_dump_json()} {caller.name} {asked.thread_id}"
+    if not asked.resume:
+        words, key = _last_words(asked)
+        return await state.started(
+            service, conversations.by_name(asked.thread_id, key), words, about
+        )
+    entry, question = asked_by(asked.resume)
+    if entry.status == "cancelled":
+        await _stop(service, conversations, asked.thread_id, question)
+        if not asked.messages or not isinstance(asked.messages[-1], UserMessage):
+            return None
+        stream = await _started(state, caller, asked.model_copy(update={"resume": None}))
+        if stream is None or not await _is_of(service, stream.submission, question.turn_id):
+            return stream
+        # The person has said nothing since.
+        stream.leave()
+        return None
+
+    async def find() -> Place:
+        session = await conversations.named(asked.thread_id)
+        if session is None:
+            raise invalid("The thread has no interrupt.", "resume")
+        key = conversations.request_id("reply", entry.interrupt_id, asked.run_id)
+        return await answer(service, session, entry, question, key)
+
+    return await state.started(service, find, "", about)
+
+
+async def _stop(
+    service: PersonService, conversations: Conversations, thread_id: str, asked: Asked
+) -> None:
+    """Stop the turn of a question that the person does not answer, if it is still open."""
+    session = await conversations.named(thread_id)
+    question = None if session is None else await service.sessions.question(session.id)
+    if question is not None and question.question_id == asked.question_id:
+        await service.sessions.cancel_turn(question.turn_id)
+
+
+async def _is_of(service: PersonService, submission: Submission, turn_id: UUID) -> bool:
+    """Return whether a message is one of a turn."""
+    rows = await service.rows_since(submission, 0)
+    return any(row.message_id == submission.message_id and row.turn_id == turn_id for row in rows)
+
+
+def _last_words(asked: RunAgentInput) -> tuple[str, str]:
+    """Return text and id of the last message of the person; the transcript has the others.
+
+    Raises:
+        ApiProblem: The list does not end with text of the person.
+    """
+    message = asked.messages[-1] if asked.messages else None
+    if not isinstance(message, UserMessage):
+        raise invalid("The last message is one of the user.", "messages")
+    text = message.content
+    if not isinstance(text, str):
+        texts = [part.text for part in text if isinstance(part, TextPart)]
+        if len(texts) < len(message.content):
+            raise invalid("A message has text only.", "messages")
+        text = "\n\n".join(texts)
+    if not text.strip():
+        raise invalid("The last message has no text.", "messages")
+    return text, message.id
+
+
+async def _events(asked: RunAgentInput, stream: AnswerStream | None) -> AsyncIterator[BaseEvent]:
+    events = RunEvents(asked.thread_id, asked.run_id)
+    for event in events.begin():
+        yield event
+    if stream is None:
+        for event in events.cancel():
+            yield event
+        return
+    try:
+        async for part in stream.parts_and_steps():
+            shown = events.end(part) if isinstance(part, Answer) else events.take(part)
+            for event in shown:
+                yield event
+    except Exception as exc:  # noqa: BLE001 - the client gets it as the last event
+        problem = problem_of(exc)
+        for event in events.fail(problem.message, problem.code):
+            yield event
+
+
+async def _sent(events: AsyncIterator[BaseEvent]) -> AsyncIterator[ServerSentEvent]:
+    async for event in events:
+        yield ServerSentEvent(event.model_dump_json(by_alias=True), sep=_SEPARATOR)
