@@ -88,6 +88,8 @@ class AnswerFollower:
         self._after_seq = after_seq
         self._text = AnswerText()
         self._steps = AnswerSteps()
+        # Texts of questions that are put beside the text.
+        self._put_texts: set[str] = set()
         # Steps that are to be given.
         self._new_steps: list[Step] = []
         self._ended: dict[UUID, TurnEnded] = {}
@@ -181,6 +183,7 @@ class AnswerFollower:
             return ""
         mine = [row for row in rows if row.seq > own_seq and row.turn_id == self.own_turn]
         self._new_steps += self._steps.settle(mine)
+        mine = [row for row in mine if row.content not in self._put_texts]
         found = answered(self._submission, rows, self._ended, is_busy=is_busy)
         if found is not None and (self._found_over or self.own_turn in {None, *self._ended}):
             new = self._text.settle(mine, is_over=True)
@@ -197,14 +200,15 @@ class AnswerFollower:
         question = await self._service.sessions.question(session_id) if is_busy else None
         if question is None or question.turn_id != self.own_turn:
             return self._text.settle([row for row in mine if row.seq in known], is_over=False)
+        if question.text and (self._put is not None or not self._has_questions):
+            self._put_texts.add(question.text)
+            mine = [row for row in mine if row.content != question.text]
         if self._put is not None:
             self._ask(self._put, question)
             return self._text.settle([row for row in mine if row.seq in known], is_over=False)
+        new = self._text.settle(mine, is_over=False)
         if self._has_questions:
-            new = self._text.settle(mine, is_over=False) + self._asked(question)
-        else:
-            said = [row for row in mine if row.content != question.text]
-            new = self._text.settle(said, is_over=False)
+            new += self._asked(question)
         self.answer = Answer(text=self._text.given, question=question)
         return new
 
