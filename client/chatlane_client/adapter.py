@@ -239,8 +239,8 @@ class AdapterClient:
     async def _behind_deliveries(self, event: InboundEvent) -> AsyncIterator[None]:
         """Let a message of staff wait for the receipt of a message that is being sent.
 
-        The platform may show a message of the agent as one of theirs, before it has returned its
-        id. The receipt then comes first, so the service recognises the copy.
+        The platform may show a message of the agent as a message of staff, before it has
+        returned its id. The receipt then comes first, so the service recognises the copy.
         """
         if event.sender is None or not event.sender.is_staff:
             yield

@@ -70,14 +70,14 @@ class TaskName:
         """Return the status of a task that is over."""
         if outcome is not TurnOutcome.FAILED:
             return TaskStatus(state=_STATES[outcome])
-        said = self._message("notice", notice or "The agent could not answer.")
-        return TaskStatus(state=_STATES[outcome], message=said)
+        content = self._message("notice", notice or "The agent could not answer.")
+        return TaskStatus(state=_STATES[outcome], message=content)
 
     def asked(self, question: OpenQuestionView) -> TaskStatus:
         """Return the status of a task that waits for the answer to a question."""
         text = "\n\n".join(_question_texts(question))
-        said = self._message(question.question_id.hex, text)
-        return TaskStatus(state=TaskState.TASK_STATE_INPUT_REQUIRED, message=said)
+        content = self._message(question.question_id.hex, text)
+        return TaskStatus(state=TaskState.TASK_STATE_INPUT_REQUIRED, message=content)
 
     def _message(self, message_id: str, text: str) -> Message:
         return Message(

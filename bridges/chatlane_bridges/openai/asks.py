@@ -179,7 +179,7 @@ def split(messages: Sequence[dict[str, Any]], param: str) -> tuple[str, tuple[Ex
         ApiProblem: There are no new words, or they are no text.
     """
     history: list[Exchange] = []
-    said: list[str] = []
+    texts: list[str] = []
     answered: list[str] = []
     last_answer = max(
         (place for place, found in enumerate(messages) if _role(found) == "assistant"), default=-1
@@ -188,17 +188,17 @@ def split(messages: Sequence[dict[str, Any]], param: str) -> tuple[str, tuple[Ex
         role = _role(message)
         if role == "user":
             if answered:
-                history.append(Exchange(PARAGRAPH.join(said), PARAGRAPH.join(answered)))
-                said, answered = [], []
+                history.append(Exchange(PARAGRAPH.join(texts), PARAGRAPH.join(answered)))
+                texts, answered = [], []
             is_new = place > last_answer
-            said.append(_text(message.get("content"), param if is_new else None))
+            texts.append(_text(message.get("content"), param if is_new else None))
         elif role == "assistant":
             answered.append(_text(message.get("content"), None))
         elif place > last_answer and role == "tool":
             raise invalid("Tools of a client are not called.", param, "unsupported")
-    if answered or not PARAGRAPH.join(said).strip():
+    if answered or not PARAGRAPH.join(texts).strip():
         raise invalid("The last message must be one of a person, with text.", param)
-    return PARAGRAPH.join(said), tuple(history)
+    return PARAGRAPH.join(texts), tuple(history)
 
 
 def _role(message: dict[str, Any]) -> str:

@@ -196,6 +196,6 @@ def _rows(ask: Ask) -> list[AppendedRow]:
         size += len(exchange.words) + len(exchange.answer)
         if size > _MAX_HISTORY_CHARACTERS:
             break
-        said = ((Role.USER, exchange.words), (Role.ASSISTANT, exchange.answer))
-        rows = [*(AppendedRow(role=role, content=text) for role, text in said if text), *rows]
+        sides = ((Role.USER, exchange.words), (Role.ASSISTANT, exchange.answer))
+        rows = [*(AppendedRow(role=role, content=text) for role, text in sides if text), *rows]
     return rows

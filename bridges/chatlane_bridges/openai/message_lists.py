@@ -39,7 +39,7 @@ class StoredExchange:
     session_id: UUID | None = None
     last_seq: int = 0
     message_ids: list[UUID] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
     turn_id: UUID | None = None
     has_answer: bool = False
@@ -47,7 +47,7 @@ class StoredExchange:
     @property
     def words(self) -> str:
         """Return the words of the person."""
-        return PARAGRAPH.join(self.said)
+        return PARAGRAPH.join(self.texts)
 
     @property
     def answer(self) -> str:
@@ -66,7 +66,7 @@ def stored_exchanges(rows: Iterable[TranscriptEntry]) -> list[StoredExchange]:
                 continue
             if not found or found[-1].has_answer or found[-1].turn_id != row.turn_id:
                 found.append(StoredExchange(turn_id=row.turn_id))
-            found[-1].said.append(row.content or "")
+            found[-1].texts.append(row.content or "")
             if row.message_id is not None:
                 found[-1].message_ids.append(row.message_id)
         else:
@@ -96,12 +96,12 @@ def is_asked(words: str, exchange: StoredExchange) -> bool:
     return _plain(words) == _plain(exchange.words)
 
 
-def _is_same(said: Exchange, stored: StoredExchange) -> bool:
-    words, wanted = _plain(said.words), _plain(stored.words)
+def _is_same(sent: Exchange, stored: StoredExchange) -> bool:
+    words, wanted = _plain(sent.words), _plain(stored.words)
     # Words that were never answered may come before them.
     if words != wanted and not (wanted and words.endswith(f"\n{wanted}")):
         return False
-    answer, kept = _plain(said.answer), _plain(stored.answer)
+    answer, kept = _plain(sent.answer), _plain(stored.answer)
     # A client may have the beginning only, or an error; and more of a question or a repeated answer.
     return not kept or (
         bool(answer)

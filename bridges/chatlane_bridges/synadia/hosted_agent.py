@@ -63,16 +63,16 @@ class HostedAgent:
         prompt = await self._prompt(turn)
         # Another prompt is another step: an edit of a message must be answered.
         name = f"prompt {hashlib.sha256(prompt.encode()).hexdigest()[:16]}"
-        said: list[str] = []
+        chunks: list[str] = []
         try:
-            return await turn.step(name, self._ask, turn, prompt, said)
+            return await turn.step(name, self._ask, turn, prompt, chunks)
         except StepError:
             # The answer is too long to be kept for another attempt.
-            return "".join(said)
+            return "".join(chunks)
         except asyncio.CancelledError:
-            if turn.cancel_reason is None or not said:
+            if turn.cancel_reason is None or not chunks:
                 raise
-            return "".join(said)
+            return "".join(chunks)
 
     async def _prompt(self, turn: Turn) -> str:
         parts: list[str | None] = []

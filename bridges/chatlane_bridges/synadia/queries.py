@@ -47,24 +47,24 @@ async def replies_to(
 
 def chosen(reply: str, options: Iterable[Button]) -> str:
     """Return the value of the option that a caller names, by its number, label or value."""
-    said = reply.strip()
+    given = reply.strip()
     for number, option in enumerate(options, 1):
         value = option.value or option.label
         names = {str(number), option.label.casefold(), value.casefold()}
-        if said.casefold() in names:
+        if given.casefold() in names:
             return value
-    return said
+    return given
 
 
-def _value(kind: FieldKind, said: str) -> FieldValue:
-    if kind is FieldKind.BOOLEAN and said.casefold() in _YES | _NO:
-        return said.casefold() in _YES
+def _value(kind: FieldKind, given: str) -> FieldValue:
+    if kind is FieldKind.BOOLEAN and given.casefold() in _YES | _NO:
+        return given.casefold() in _YES
     if kind is FieldKind.NUMBER:
         try:
-            return float(said)
+            return float(given)
         except ValueError:
-            return said
-    return said
+            return given
+    return given
 
 
 def _text(parts: Iterable[str | None], options: Iterable[Button]) -> str:

@@ -59,8 +59,8 @@ class _Health:
     def note_failure(self, retry_after: timedelta | None) -> None:
         # Attempts that failed together count once.
         if monotonic() >= self._resumes_at:
-            asked = 0.0 if retry_after is None else retry_after.total_seconds()
-            self._resumes_at = monotonic() + max(next(self._pauses), asked)
+            demanded = 0.0 if retry_after is None else retry_after.total_seconds()
+            self._resumes_at = monotonic() + max(next(self._pauses), demanded)
 
 
 class EndpointDelivery:

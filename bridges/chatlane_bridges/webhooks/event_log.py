@@ -37,7 +37,7 @@ class Position(NamedTuple):
 
     Attributes:
         created: When the stream was created: a sequence counts in one stream only.
-        seq: Sequence of the last message that needs no more attention.
+        seq: Sequence of the last message that is done.
     """
 
     created: str
@@ -86,7 +86,7 @@ class EventLog:
         """Create it; `open` lets it notice new messages at once."""
         self._client = client
         self._jetstream = client.jetstream()
-        self._news = asyncio.Event()
+        self._stored = asyncio.Event()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -94,8 +94,8 @@ class EventLog:
 
         async def wake(_: Msg) -> None:
             # Each waiting reader has the present event; the next one is for later messages.
-            self._news.set()
-            self._news = asyncio.Event()
+            self._stored.set()
+            self._stored = asyncio.Event()
 
         async with AsyncExitStack() as stack:
             for subject in _HEARD:
@@ -122,13 +122,13 @@ class EventLog:
     async def next(self, after_seq: int) -> LoggedEvent:
         """Return the next message after a sequence, as soon as there is one."""
         while True:
-            news = self._news
+            stored = self._stored
             found = await self._read(after_seq + 1)
             if found is not None:
                 return found
             try:
                 async with asyncio.timeout(_LOOK_AGAIN.total_seconds()):
-                    await news.wait()
+                    await stored.wait()
             except TimeoutError:
                 continue
 

@@ -126,8 +126,8 @@ def rows_of(messages: Iterable[Message]) -> list[TranscriptRow]:
 def _said(row: Row) -> list[str]:
     content = row.content or ""
     if row.role is Role.ASSISTANT:
-        said = [f"[you] {_indented(content)}"] if content else []
-        return said + [f"[you called {it.name}] {_indented(it.arguments)}" for it in calls_of(row)]
+        parts = [f"[you] {_indented(content)}"] if content else []
+        return parts + [f"[you called {it.name}] {_indented(it.arguments)}" for it in calls_of(row)]
     if row.role is Role.TOOL:
         kept = content[:_MAX_RESULT_CHARACTERS]
         return [f"[result of {row.tool_name or 'tool'}] {_indented(kept)}"]
@@ -335,7 +335,7 @@ class _Run:
 
 
 def _with_context(prompt: Any, context: str | None) -> Any:  # noqa: ANN401 - one of four types
-    """Return a system prompt with what the model is told about the chat."""
+    """Return a system prompt with the context of the chat."""
     if context is None:
         return prompt
     if prompt is None or isinstance(prompt, str):

@@ -127,11 +127,11 @@ def _message_of(row: Row, message_id: str) -> AnyMessage | None:
     if row.role is Role.ASSISTANT:
         thoughts = [*(row.reasoning.data or ())] if row.reasoning is not None else []
         text = row.content or ""
-        said: list[str | dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+        texts: list[str | dict[str, Any]] = [{"type": "text", "text": text}] if text else []
         calls = [ToolCall(name=call.name, args=call.values(), id=call.id) for call in calls_of(row)]
         if not (text or calls):
             return None
-        content = [*thoughts, *said] if thoughts else text
+        content = [*thoughts, *texts] if thoughts else text
         return AIMessage(content=content, tool_calls=calls, id=message_id)
     if row.role is Role.TOOL:
         return ToolMessage(
@@ -256,10 +256,10 @@ class _Run:
             if state.next and not state.interrupts:
                 await self._take_in(state.values["messages"])
         produced = _produced(state.values["messages"])
-        said = [message for message in produced if isinstance(message, AIMessage)]
-        text = str(said[-1].text) if said else ""
+        answers = [message for message in produced if isinstance(message, AIMessage)]
+        text = str(answers[-1].text) if answers else ""
         parts = [self._options.part(text)] if text else []
-        return answer_of(parts, self._rows_of(produced), _counts(said))
+        return answer_of(parts, self._rows_of(produced), _counts(answers))
 
     async def rows(self) -> list[TranscriptRow]:
         """Return the steps of the graph so far, as rows."""
@@ -274,9 +274,9 @@ class _Run:
         """Return the answer of a cancelled run, or None if it has none."""
         rows = await self.rows()
         if self._turn.cancel_reason is not None and self._display.text:
-            said = TranscriptRow(role=Role.ASSISTANT, content=self._display.text)
-            if not rows or rows[-1].content != said.content:
-                rows.append(said)
+            spoken = TranscriptRow(role=Role.ASSISTANT, content=self._display.text)
+            if not rows or rows[-1].content != spoken.content:
+                rows.append(spoken)
             return Reply(parts=[self._options.part(self._display.text)], transcript=rows)
         if (self._turn.cancel_reason is not None or self._turn.is_stopping) and rows:
             return NoReply(transcript=rows)

@@ -40,7 +40,7 @@ class Attached(NamedTuple):
 
 
 class Feeds:
-    """Opens feeds, lets browsers resume them, and drops those that nobody reads."""
+    """Opens feeds, lets browsers resume them, and drops unread ones."""
 
     def __init__(self, *, most_of_a_person: int) -> None:
         """Create it; `open` starts it.
@@ -120,7 +120,7 @@ class Feeds:
         return feed
 
     def _drop_abandoned(self, caller: str) -> None:
-        """Drop the feeds of a caller that nobody reads, if there are too many."""
+        """Drop the unread feeds of a caller, if there are too many."""
         own = [feed for feed, _ in self._feeds.values() if feed.caller == caller]
         abandoned = sorted(
             (feed for feed in own if feed.left_at is not None), key=lambda feed: feed.left_at or 0.0
@@ -147,7 +147,7 @@ class Feeds:
             await self.tell(decode(SessionEnded, message.data).session_id, "session.ended")
 
     async def _look_after(self, client: Client) -> None:
-        """Drop what nobody reads, and tell all browsers to begin again after a lost connection."""
+        """Drop unread feeds, and make all browsers begin again after a lost connection."""
         reconnects = client.stats["reconnects"]
         while True:
             await asyncio.sleep(_LOOK_AGAIN.total_seconds())

@@ -1,4 +1,4 @@
-"""Server-sent events: what happens in a session while somebody looks at it."""
+"""Server-sent events of the sessions that a browser shows."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -52,7 +52,7 @@ class Cookies:
         self._set(response, self.name, self._visitors.dumps(visitor.model_dump_json()), lasts)
 
     def forget(self, response: Response) -> None:
-        """Let a browser be nobody."""
+        """Sign a browser out."""
         response.delete_cookie(
             self.name, secure=self._is_encrypted, httponly=True, samesite="strict"
         )

@@ -179,17 +179,17 @@ class OidcProvider:
     async def _user_info(
         self, metadata: _Metadata, tokens: dict[str, Any], subject: JsonValue
     ) -> dict[str, JsonValue]:
-        """Return the claims that the provider gives besides the token; many give names and roles only here."""
+        """Return the fetched_claims that the provider gives besides the token; many give names and roles only here."""
         access = tokens.get("access_token")
         if metadata.userinfo_endpoint is None or not isinstance(access, str):
             return {}
         headers = {"Authorization": f"Bearer {access}"}
-        said: dict[str, JsonValue] = await _fetched(
+        fetched_claims: dict[str, JsonValue] = await _fetched(
             "GET", metadata.userinfo_endpoint, headers=headers
         )
-        if said.get("sub") != subject:
+        if fetched_claims.get("sub") != subject:
             raise SignInFailedError("subject")
-        return said
+        return fetched_claims
 
 
 async def _fetched(method: str, url: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - of httpx

@@ -44,7 +44,7 @@ def adapter(
     ] = 20.0,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Judge an adapter in any language against a router and a platform that does what it is told.
+    """Judge an adapter in any language against a router and a scripted platform.
 
     Each check is passed, failed with what to fix, or skipped with a reason. Exits with 0 only if
     no check failed. docs/writing-an-adapter.md describes the platform and the environment of the

@@ -58,7 +58,7 @@ async def _sent_after_limit(trial: Trial, chat: ChatHandle, text: str, before: i
 
 
 async def judge_refusals(trial: Trial) -> None:
-    """Block the bot: only that chat is held up, and the agent is told."""
+    """Block the bot: only that chat waits, and the agent gets a report."""
     scene = trial.scene
     chat, other = await scene.new_chat(), await scene.new_chat()
     await trial.ask(chat, trial.new_token())

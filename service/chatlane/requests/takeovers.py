@@ -110,7 +110,7 @@ async def speak(request: SessionSpeak, call: Call) -> SessionReply:
 
 
 async def _set_due(session: Session, span: timedelta, call: Call) -> None:
-    """Notify the workers of a turn that nobody has after a span, and write the session."""
+    """Notify the workers of an unclaimed turn after a span, and write the session."""
     effects = Effects()
     turn = await live_turn(call.connection, session)
     if turn is not None and turn.state == "ready" and turn.cancel is None and not turn.is_parked:

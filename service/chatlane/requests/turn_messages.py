@@ -14,7 +14,7 @@ from chatlane.domain.states import AskedQuestion
 from chatlane.domain.turns.answers import field_part
 from chatlane.domain.turns.forms import defaults_of, problem_of
 from chatlane.domain.turns.lifecycle import add_message
-from chatlane.domain.turns.parking import park
+from chatlane.domain.turns.parked_turns import park
 from chatlane.domain.turns.questions import buttons_of
 from chatlane.domain.turns.turn_events import note_asked, withdraw_question
 from chatlane.requests.outbox import says_nothing

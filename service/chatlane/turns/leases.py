@@ -22,7 +22,7 @@ from chatlane.domain.turns.lifecycle import (
     void_turn,
     wait_for_agent,
 )
-from chatlane.domain.turns.parking import expire_question
+from chatlane.domain.turns.parked_turns import expire_question
 from chatlane.errors import TransientError
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.observability.logs import get_logger

@@ -23,7 +23,7 @@ class KeptCalls:
         self._called: Counter[str] = Counter()
 
     async def run(self, name: str, arguments: str, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - what a tool returns
-        """Return what a call returned in an earlier attempt, or call.
+        """Return the result of a call in an earlier attempt, or call.
 
         A result that is no JSON, or too large, is returned and not kept. Nothing is kept of a turn
         with a message that expires: it may be in the result.

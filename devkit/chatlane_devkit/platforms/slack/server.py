@@ -59,7 +59,7 @@ class SlackServer:
         thread_ts: str | None = None,
         files: list[Json] | None = None,
     ) -> Message:
-        """Let a person write a message; in a channel, one that mentions the app is told twice."""
+        """Let a person write a message; in a channel, one that mentions the app arrives twice."""
         message = Message(ts=new_ts(), user=user, text=text, thread_ts=thread_ts, files=files or [])
         channel.messages[message.ts] = message
         self._tell(workspace, channel, self._as_event(channel, message))

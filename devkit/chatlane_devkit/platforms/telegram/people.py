@@ -356,7 +356,7 @@ def plain(message: Json) -> Json:
 
 
 def poll_of(poll_id: str, question: str, options: list[str]) -> Json:
-    """Return a poll that nobody has answered."""
+    """Return a poll without an answer."""
     return {
         "id": poll_id,
         "question": question,

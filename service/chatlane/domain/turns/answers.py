@@ -11,7 +11,7 @@ from chatlane.domain.ids import derived_id
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.turns.forms import Given, Wrong, options_of, question_of
 from chatlane.domain.turns.lifecycle import add_message, answered
-from chatlane.domain.turns.parking import note_woken
+from chatlane.domain.turns.parked_turns import note_woken
 from chatlane.domain.turns.questions import QuestionChange, buttons_of
 from chatlane.domain.turns.turn_events import note_question_over
 from chatlane_schemas.content.questions import QuestionEnd, QuestionState

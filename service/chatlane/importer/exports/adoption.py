@@ -111,10 +111,10 @@ class ConversationWriter:
     async def write(
         self, connection: Connection, conversation: Conversation, spool: Spool
     ) -> Adopted:
-        """Write what is new of a conversation.
+        """Write the new messages of a conversation.
 
-        If another branch of it has become the current one, this becomes a session of its own that
-        is linked to the first one.
+        If another branch of it has become the current one, that branch becomes another session,
+        linked to the first one.
         """
         target = self._session_id(conversation)
         before: UUID | None = None

@@ -29,7 +29,7 @@ WHERE id = $1 AND owner = ANY($2::text[]) FOR KEY SHARE
 async def hold(
     connection: Connection, session_id: UUID, owners: Collection[str]
 ) -> tuple[str, int] | None:
-    """Return the owner and the last place of a session of a person; None if it is not theirs.
+    """Return the owner and the last place of a session of a person; None for another's session.
 
     The session cannot be removed before the end of the transaction, and is not locked otherwise.
     """
