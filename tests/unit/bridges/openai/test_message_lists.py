@@ -12,7 +12,7 @@ from tests.support.bridges.openai_endpoint import messages
 
 def stored(*texts: str) -> list[StoredExchange]:
     pairs = zip(texts[::2], texts[1::2], strict=True)
-    return [StoredExchange(said=[said], answered=[answer]) for said, answer in pairs]
+    return [StoredExchange(texts=[said], answered=[answer]) for said, answer in pairs]
 
 
 def test_only_the_words_after_the_last_answer_are_new() -> None:
