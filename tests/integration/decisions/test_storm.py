@@ -1,6 +1,7 @@
 """Two routers, workers and a sweeper at once over the same few people: nothing gets lost."""
 
 import asyncio
+import contextlib
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,10 @@ class Storm:
         self.messages = [kernel.logged(one, DAY) for one in events]
 
     async def rage(self) -> None:
-        async with asyncio.timeout(50):
-            await asyncio.gather(self._read_all(), *map(self._work, self.routers), self._sweep())
+        # If one of them fails, the others end as well.
+        async with asyncio.timeout(50), asyncio.TaskGroup() as tasks:
+            for part in (self._read_all(), *map(self._work, self.routers), self._sweep()):
+                tasks.create_task(part)
 
     async def _read_all(self) -> None:
         # A chat is read by one router only, as its partition is; a person has several chats.
@@ -71,10 +74,8 @@ class Storm:
 
     async def _sweep(self) -> None:
         while not self.is_over.is_set():
-            try:
+            with contextlib.suppress(TransientError):
                 await self.routers[1].deadlines.sweep()
-            except TransientError:
-                continue
             await asyncio.sleep(0)
 
 
