@@ -56,21 +56,19 @@ class Storm:
 
     async def _work(self, router: Kernel) -> None:
         while not self.is_over.is_set():
-            for (turn_id,) in await router.fetch("SELECT id FROM turns WHERE state = 'ready'"):
-                await self._try_turn(router, turn_id)
+            with contextlib.suppress(TransientError):
+                for (turn_id,) in await router.fetch("SELECT id FROM turns WHERE state = 'ready'"):
+                    await self._try_turn(router, turn_id)
             await asyncio.sleep(0)
 
     async def _try_turn(self, router: Kernel, turn_id: "UUID") -> None:
-        try:
-            claimed = await router.claim(turn_id)
-            if claimed.status != "claimed":
-                return
-            if self.chance.random() < 0.3:
-                await router.let_expire(turn_id)
-            if self.chance.random() < 0.9:
-                await router.decide_in_the_end([router.turn_result(claimed)])
-        except TransientError:
+        claimed = await router.claim(turn_id)
+        if claimed.status != "claimed":
             return
+        if self.chance.random() < 0.3:
+            await router.let_expire(turn_id)
+        if self.chance.random() < 0.9:
+            await router.decide_in_the_end([router.turn_result(claimed)])
 
     async def _sweep(self) -> None:
         while not self.is_over.is_set():

@@ -131,7 +131,9 @@ async def test_r15_a_worktree_is_noted_shown_and_forgotten(kernel: Kernel, calle
     noted = await caller.changed("tree", session, worktree=tree)
     assert noted.worktree is not None
     assert noted.worktree.model_dump(exclude_none=True) == tree | {"branch": "ro\ufffdof"}
-    assert noted.model_copy(update={"worktree": None}) == before
+    unchanged = noted.model_copy(update={"worktree": None, "version": before.version})
+    assert unchanged == before
+    assert noted.version != before.version
     secret = tree | {"repository": "https://ann:s3cret-token@git.example/house"}
     assert await caller.refused("tree", session, worktree=secret) is ApiErrorCode.INVALID
     assert (await caller.changed("tree", session)).worktree is None
