@@ -1,9 +1,7 @@
 """`chatlane import` as an operator runs it."""
 
-import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 
 import asyncpg
@@ -12,6 +10,7 @@ import pytest
 from tests.integration.importer.conftest import OldHome
 from tests.integration.importer.exports import write_lines
 from tests.support.servers.databases import login_of
+from tests.support.service.forked_command import start_forked
 
 pytestmark = pytest.mark.integration
 
@@ -23,22 +22,15 @@ async def run(
 ) -> tuple[int, str, str]:
     """Run it with the rights of routers, and without a server of NATS."""
     (directory / "chatlane.toml").write_text(CONFIG)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "chatlane",
-        "import",
-        system,
-        *arguments,
-        cwd=directory,
-        env={
+    process = await start_forked(
+        ["import", system, *arguments],
+        directory=directory,
+        environment={
             "PATH": os.environ["PATH"],
             "CHATLANE_POSTGRES__DSN": await login_of(database_url),
             "CHATLANE_NATS__URL": "nats://nowhere.invalid:4222",
             "NO_COLOR": "1",
         },
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
     )
     out, err = await process.communicate()
     return process.returncode or 0, out.decode(), err.decode()

@@ -1,9 +1,7 @@
 """What `chatlane explain` tells is what a router does, and telling it changes nothing."""
 
-import asyncio
 import json
 import os
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from chatlane.domain.policy import KeyRules, ResetPolicy
 from chatlane.postgres.pool import Store
 from chatlane_schemas.codec import encode
 from chatlane_schemas.inbound import Chat, InboundEvent, Kind, Sender
+from tests.support.service.forked_command import start_forked
 
 pytestmark = pytest.mark.integration
 
@@ -181,12 +180,10 @@ async def test_the_command_prints_a_table_or_json(database_url: str, tmp_path: P
     (tmp_path / "event.json").write_bytes(body())
 
     async def run(*arguments: str, dsn: str = database_url) -> tuple[int, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "chatlane", "explain", "event.json", *arguments),
-            cwd=tmp_path,
-            env={**os.environ, "CHATLANE_POSTGRES__DSN": dsn, "NO_COLOR": "1"},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        process = await start_forked(
+            ["explain", "event.json", *arguments],
+            directory=tmp_path,
+            environment={**os.environ, "CHATLANE_POSTGRES__DSN": dsn, "NO_COLOR": "1"},
         )
         out, err = await process.communicate()
         return process.returncode or 0, out.decode(), err.decode()
