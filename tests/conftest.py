@@ -66,7 +66,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     )
     items[:] = [item for item, part in zip(items, parts, strict=True) if part == chosen]
     # The longest files are among them; at the end of a run they would keep a single process busy.
-    items.sort(key=lambda item: item.get_closest_marker("acceptance") is None)
+    items.sort(
+        key=lambda item: (
+            "conform" not in item.path.parts,
+            item.get_closest_marker("acceptance") is None,
+        )
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,6 +1,7 @@
 """Checks of refused calls, crashes, pauses and several processes."""
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from chatlane_devkit.conform.check import Check, FaultFoundError
@@ -12,6 +13,7 @@ _MOST_CALLS: Final = 3
 # Long enough for an adapter to fetch an update, shorter than its lease.
 _TO_FETCH: Final = 2.0
 _TO_SEND: Final = 1.0
+_TRIES: Final = 3
 # In one of them, the report of the refusal has arrived.
 _TURNS: Final = 5
 
@@ -91,18 +93,38 @@ async def judge_crash_before_storing(trial: Trial) -> None:
 
 async def judge_crash_after_storing(trial: Trial) -> None:
     """Kill the adapter after an event was stored, before it knows."""
-    chat, token = await trial.scene.new_chat(), trial.new_token()
-    # An adapter may keep its cursor before it reads the next update.
-    await trial.ask(chat, trial.new_token())
-    trial.gate.withhold_answers()
-    await trial.scene.write(chat, token)
-    await trial.until(lambda: trial.agent.given(token), "the event was not stored")
+    chat = await trial.scene.new_chat()
+    token = await _stored_without_confirmation(trial, chat)
     await trial.crash()
     await _until_all_done(trial, chat)
     if (times := len(trial.agent.given(token))) != 1:
         raise FaultFoundError(f"the agent was given the message {times} times")
     if (times := trial.lines(chat).count(token)) != 1:
         raise FaultFoundError(f"the chat shows the answer {times} times")
+
+
+async def _stored_without_confirmation(trial: Trial, chat: ChatHandle) -> str:
+    """Write a message whose event is stored while no confirmation passes, and return its token.
+
+    An adapter may keep its cursor before it reads the next update. If it waits for the confirmation
+    of that, the message is answered as usual, and another is written.
+    """
+    tries_left = _TRIES
+    while True:
+        token = trial.new_token()
+        await trial.ask(chat, trial.new_token())
+        trial.gate.withhold_answers()
+        await trial.scene.write(chat, token)
+        try:
+            await trial.until(partial(trial.agent.given, token), "the event was not stored")
+        except FaultFoundError:
+            tries_left -= 1
+            if not tries_left:
+                raise
+        else:
+            return token
+        trial.gate.open()
+        await trial.until(partial(trial.agent.given, token), "the event was not stored")
 
 
 async def judge_crash_after_sending(trial: Trial) -> None:
