@@ -1,67 +1,24 @@
 """The command `chatlane openai`."""
 
-import asyncio
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-from pydantic import ValidationError
+from chatlane_bridges.http.commands import Bridge, http_command
 
-from chatlane_bridges.command_errors import (
-    WRONG_SETTINGS,
-    exit_without,
-    read_settings,
-    report,
-    served,
-)
-
-app = typer.Typer(
-    invoke_without_command=True,
-    no_args_is_help=False,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    help="Serve front ends and programs that speak the API of OpenAI.\n\n"
-    "Settings come from `CHATLANE_OPENAI_*`, models and keys from a file.",
-)
-
-
-@app.callback()
-def openai(
-    *,
-    file: Annotated[
-        Path | None,
-        typer.Option(help="TOML file with models and keys.", show_default="openai.toml"),
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Port; 0 takes a free one.", show_default="8091")
-    ] = None,
-) -> None:
-    """Serve until SIGTERM; say what is wrong with settings that cannot be read."""
-    from chatlane_client.transport.json_logs import configure_logs
-
-    try:
-        from chatlane_bridges.http.server import serve
-        from chatlane_bridges.openai.application import create_app
-    except ModuleNotFoundError as error:
-        exit_without("openai", error)
-    from chatlane_bridges.http.settings import read_file
+if TYPE_CHECKING:
     from chatlane_bridges.openai.settings import Declarations, OpenAiSettings
 
-    given: dict[str, Any] = {"file": file, "host": host, "port": port}
-    settings = read_settings(OpenAiSettings, given)
-    try:
-        declared = read_file(settings.file, Declarations)
-    except ValidationError as error:
-        report(error)
-        raise typer.Exit(WRONG_SETTINGS) from None
-    except (OSError, ValueError) as error:
-        typer.echo(f"the file with models and keys cannot be read: {error}", err=True)
-        raise typer.Exit(WRONG_SETTINGS) from None
-    configure_logs(settings.log_level)
-    with served(settings.host, settings.port):
-        app = create_app(settings, declared)
-        asyncio.run(serve(app, settings, typer.echo, "openai: {}/v1"))
+
+def _load() -> "Bridge[OpenAiSettings, Declarations]":
+    from chatlane_bridges.openai.application import create_app
+    from chatlane_bridges.openai.settings import Declarations, OpenAiSettings
+
+    return Bridge(OpenAiSettings, Declarations, create_app, "openai: {}/v1")
+
+
+app = http_command(
+    "openai",
+    "Serve front ends and programs that speak the API of OpenAI.",
+    content="models and keys",
+    port=8091,
+    load=_load,
+)
