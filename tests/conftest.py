@@ -65,7 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items=[item for item, part in zip(items, parts, strict=True) if part != chosen]
     )
     items[:] = [item for item, part in zip(items, parts, strict=True) if part == chosen]
-    # The longest files are among them; at the end of a run they would keep a single process busy.
+    # Files of conformance and acceptance tests take longest. At the end of a run, each would keep a
+    # single process busy.
     items.sort(
         key=lambda item: (
             "conform" not in item.path.parts,

@@ -26,7 +26,7 @@ class ToolCall(NamedTuple):
 
 
 class ToolResult(NamedTuple):
-    """What a call returned; its `ToolCall` was given before."""
+    """The result of a call, whose `ToolCall` came before."""
 
     id: str
     text: str

@@ -179,7 +179,7 @@ class OidcProvider:
     async def _user_info(
         self, metadata: _Metadata, tokens: dict[str, Any], subject: JsonValue
     ) -> dict[str, JsonValue]:
-        """Return the claims that the provider gives besides the token; many give names and roles only here."""
+        """Return further claims of the user; many providers give names and roles only here."""
         access = tokens.get("access_token")
         if metadata.userinfo_endpoint is None or not isinstance(access, str):
             return {}

@@ -85,7 +85,7 @@ def build_broker(
         closed_cb=closed,
         graceful_timeout=_GRACEFUL_SECONDS,
         apply_types=False,
-        # Else a model of the handler's argument is built for each subject, a second and a half.
+        # Otherwise FastStream builds an unused model of the argument for each subject.
         serializer=None,
         logger=None,
         routers=[router],

@@ -34,7 +34,7 @@ _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:-]{0,128}")
 
 
 def build_router(handlers: Mapping[str, Handle]) -> NatsRouter:
-    """Return the routes of the API, for a broker with `apply_types=False` and `logger=None`.
+    """Return the routes of the API, for the broker of `build_broker`.
 
     Each request is bound in the three forms that operators, workers and front ends use. Principal,
     agent, platform and account may be any tokens here: NATS permissions pin them. Turn requests of
@@ -53,8 +53,8 @@ def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
     async def answered(asked: ApiRequest | None) -> bytes | None:
         return None if asked is None else await handle(asked)
 
-    # FastStream takes milliseconds for a subject and for a function, so both are few.
-    for subject in (method, f"{method}.>"):
+    # FastStream needs a millisecond for each function that it wraps, so the subjects share one.
+    for subject in (method, f"{method}.*", f"{method}.*.*"):
         subscriber = router.subscriber(
             f"chat.v1.api.*.{subject}",
             queue=QUEUE,
@@ -71,7 +71,7 @@ def _bind(router: NatsRouter, method: str, handle: Handle) -> None:
 async def _asked(message: NatsMessage) -> ApiRequest | None:
     """Parse the tokens of the subject and leave the body undecoded for our own codec.
 
-    Return None if the subject has tokens that no request has, or the message has no reply subject. Only a JetStream consumer that delivers here
+    Return None if the message has no reply subject. Only a JetStream consumer that delivers here
     sends such a message: permissions do not check the reply subject of that request to JetStream,
     so its subject does not say who made it.
     """
@@ -79,14 +79,12 @@ async def _asked(message: NatsMessage) -> ApiRequest | None:
         return None
     principal, _, _, *narrower = message.raw_message.subject.split(".")[PRINCIPAL_TOKEN:]
     match narrower:
-        case []:
-            return ApiRequest(principal, message.body)
         case [agent]:
             return ApiRequest(principal, message.body, agent=agent)
         case [platform, account]:
             return ApiRequest(principal, message.body, account=(platform, account))
         case _:
-            return None
+            return ApiRequest(principal, message.body)
 
 
 async def _parsed_for_an_answer(

@@ -1,4 +1,4 @@
-"""Commands of ours as copies of one process that has imported them, with pipes like a shell's."""
+"""Run `chatlane` as a copy of a process that has imported it, with pipes as its streams."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ _STREAMS: Final = 3
 
 
 class CommandProcess(Protocol):
-    """What the tests use of `asyncio.subprocess.Process`."""
+    """The part of `asyncio.subprocess.Process` that tests use."""
 
     @property
     def stdin(self) -> asyncio.StreamWriter | None: ...
@@ -46,7 +46,7 @@ class CommandProcess(Protocol):
 
 
 class _Descriptor:
-    """A file descriptor that pickle takes along into the new process."""
+    """A file descriptor that the new process inherits when it is pickled."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""Programs of ours as copies of one process that has imported them: they start at once.
+"""Run our programs as copies of one process that has imported them, so they start at once.
 
 To import everything takes a processor longer than anything that such a process then does. Who tries
 hundreds of ends of processes has no time for it.
