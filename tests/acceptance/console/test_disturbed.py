@@ -102,6 +102,7 @@ async def test_a_lost_answer_and_a_second_press_make_no_second_message(
 
 
 async def test_two_windows_of_a_person_show_the_same(stage: Stage, window: OpenWindow) -> None:
+    """R25.1."""
     async with window("person-7") as seven:
         await open_chat(stage, seven)
         other = Window(await seven.page.context.new_page(), stage.console.url)

@@ -30,6 +30,7 @@ def rows(start: int) -> list[AppendedRow]:
 
 @pytest.mark.timeout(600)
 async def test_twenty_thousand_rows_are_read_page_by_page(stage: Stage, window: OpenWindow) -> None:
+    """R20.4: a conversation of ten rounds or more offers another one."""
     sessions = SessionApi(stage.client, principal="console", acting_for=SEVEN)
     transcripts = TranscriptApi(stage.client, principal="console", acting_for=SEVEN)
     session = await sessions.create(origin="console")
@@ -49,6 +50,8 @@ async def test_twenty_thousand_rows_are_read_page_by_page(stage: Stage, window: 
             assert await seven.page.get_by_text(top.strip(), exact=True).is_visible()
         await seven.say("and one more")
         await seven.until_row("You said: and one more")
+        await seven.page.get_by_role("link", name="Begin another conversation").click()
+        await seven.page.get_by_role("heading", name="New conversation").wait_for()
         assert seven.errors == []
 
 

@@ -85,9 +85,11 @@ class Lists:
         )
 
     async def page(self, **fields: Any) -> SessionListReply:  # noqa: ANN401 - any filter
+        return decode(SessionListReply, await self.encoded_page(**fields))
+
+    async def encoded_page(self, **fields: Any) -> bytes:  # noqa: ANN401 - any filter
         request = SessionList(id=new_envelope_id(), at=AT, **fields)
-        reply = await self._handlers["session.list"](ApiRequest("someone", encode(request)))
-        return decode(SessionListReply, reply)
+        return await self._handlers["session.list"](ApiRequest("someone", encode(request)))
 
     async def numbers(self, **fields: Any) -> list[int]:  # noqa: ANN401 - any filter
         """Return what all pages together show."""
@@ -348,7 +350,7 @@ async def test_pages_with_pinned_sessions_are_stable_under_changes(lists: Lists)
 async def test_v2_to_v5_an_empty_session_is_hidden_unless_there_is_something_to_find(
     lists: Lists,
 ) -> None:
-    """R5.3: a message, one that waits, a title, a turn or a worktree."""
+    """R3.2, R5.3: a message, one that waits, a title, a turn or a worktree."""
     await lists.add(1)
     await lists.add(2)
     await lists.add(3, worktree='{"path": "/srv/trees/1"}')
@@ -408,6 +410,7 @@ async def test_v7_sessions_of_scheduled_jobs_are_left_out_and_in_a_built_in_fold
 
 
 async def test_every_new_filter_leaves_what_it_says(lists: Lists) -> None:
+    """R5.8, R9.1, R9.3: a session has the profile of its key."""
     await lists.add(1, session_key="agent:main:telegram:bot:dm:1", cwd="/srv/a")
     await lists.add(2, session_key="agent:notes:telegram:bot:dm:2", labels=["garden", "roof"])
     await lists.add(3, session_key="agent:notes2:telegram:bot:dm:3", title="50 % of Ärger")

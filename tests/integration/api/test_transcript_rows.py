@@ -28,6 +28,7 @@ async def test_a_row_has_the_name_of_its_author(kernel: Kernel, name: str) -> No
 
 @pytest.mark.parametrize("error", ["the model refused", "quota", "ValueError"])
 async def test_a_message_says_why_its_turn_failed_for_good(kernel: Kernel, error: str) -> None:
+    """R10.3, V15: the row of the person has the reason."""
     placed = await kernel.say(event(chat="701", user="701", mid="1", text="hi"))
     claimed = await kernel.claim_live(placed.session)
     await kernel.answer(claimed, outcome="failed", retry=True, error="try again")

@@ -221,6 +221,7 @@ async def test_rows_are_read_from_the_end(api: Api) -> None:
 
 
 async def test_a_row_shows_its_details(api: Api) -> None:
+    """F6, F7, R19.4."""
     await api.add_session(1)
     attachment = {"url": "https://files.test/a.png", "media_type": "image/png"}
     await api.add_rows(
@@ -240,6 +241,7 @@ async def test_a_row_shows_its_details(api: Api) -> None:
 
 
 async def test_an_unknown_session_is_an_error_and_an_empty_one_is_not(api: Api) -> None:
+    """R13.4."""
     await api.add_session(1)
 
     assert (await api.load(1)).rows == ()
@@ -333,6 +335,7 @@ async def test_calls_that_fit_no_reply_together_do_not_stop_the_reader(api: Api)
 
 
 async def test_a_whole_chain_is_read_over_compressions_and_branches(api: Api) -> None:
+    """R19.1, R19.3, V24."""
     await api.add_session(1)
     await api.said(1, "a1", "a2", "a3")
     await api.add_session(2, parent=1, link_kind="compression")
@@ -367,6 +370,7 @@ async def test_a_person_reads_only_what_is_theirs(api: Api) -> None:
 
 
 async def test_a_chain_that_bites_its_tail_ends(api: Api) -> None:
+    """R19.1."""
     for number in (1, 2, 3):
         await api.add_session(number, parent=number % 3 + 1, link_kind="compression")
         await api.said(number, f"of {number}")
@@ -406,6 +410,7 @@ def code(reply: TranscriptChanged) -> ApiErrorCode | None:
 
 
 async def test_rows_are_in_the_order_they_were_appended_in_whatever_their_times(api: Api) -> None:
+    """R19.3."""
     await api.add_session(1)
     words = [f"r{n}" for n in range(1, 51)]
 
@@ -551,6 +556,7 @@ async def test_a_rewrite_of_what_has_changed_is_refused(api: Api) -> None:
 
 
 async def test_an_empty_rewrite_has_to_be_meant(api: Api) -> None:
+    """R11.1."""
     await api.add_session(1)
     await api.said(1, "a", "b")
     version = await api.version(1)
@@ -576,7 +582,7 @@ async def test_a_rewrite_that_comes_twice_is_one(api: Api) -> None:
 
 @pytest.mark.slow
 async def test_a_rewrite_that_dies_leaves_the_old_or_the_new(api: Api) -> None:
-    """The server ends the connection of a rewrite at a moment of its own choice."""
+    """R11.2: the server ends the connection of a rewrite at a moment of its own choice."""
     await api.add_session(1)
     old = [f"r{n}" for n in range(1, 201)]
     await api.said(1, *old)
@@ -671,6 +677,7 @@ async def test_what_was_collected_for_one_turn_is_taken_back_together(api: Api) 
 
 
 async def test_what_was_taken_back_does_not_come_again(api: Api) -> None:
+    """R19.5."""
     await api.add_session(1)
     await api.append(1, user("a", "1"), user("b", "2"))
     await api.rewind(1)

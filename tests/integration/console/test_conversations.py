@@ -76,3 +76,41 @@ async def test_a_person_sees_the_conversation_of_the_chat(
         refused = await eight.get(f"{API}/sessions/{session_id}")
         assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
         assert refused.headers["content-type"] == "application/problem+json"
+
+
+async def test_r2_1_a_text_that_is_no_id_reaches_no_session(console: ConsoleWorld) -> None:
+    async with console.person("ann") as ann:
+        opened = (await ann.post(f"{API}/sessions", json={})).json()["id"]
+        for text in (
+            "Cron_7",
+            "none",
+            "..%2f..%2fetc%2fpasswd",
+            f"{opened}.bak",
+            "%00",
+            opened[1:],
+        ):
+            refused = await ann.get(f"{API}/sessions/{text}")
+            assert refused.status_code in {404, 422}, text
+            assert refused.headers["content-type"] == "application/problem+json"
+            assert "passwd" not in refused.text
+        assert (await ann.get(f"{API}/sessions/{opened}")).json()["id"] == opened
+
+
+async def test_r3_1_a_session_without_words_is_in_no_list(console: ConsoleWorld) -> None:
+    """R3.1, R3.4: the session is stored at once, and shown once something is said in it."""
+    async with console.person("ann") as ann:
+        given = {"model": "small", "cwd": "/srv/notes"}
+        key = {"Idempotency-Key": uuid4().hex}
+        for _ in range(2):
+            opened = (await ann.post(f"{API}/sessions", json=given, headers=key)).json()
+        plain = (await ann.post(f"{API}/sessions", json={})).json()
+        assert {name: opened[name] for name in given} == given
+        assert (plain["model"], plain["cwd"], plain["project_id"]) == (None, None, None)
+
+        async def listed() -> list[str]:
+            answer = await ann.get(f"{API}/sessions", params={"hide_empty": True})
+            return [session["id"] for session in answer.json()["sessions"]]
+
+        assert await listed() == []
+        await ann.post(f"{API}/sessions/{opened['id']}/messages", json={"text": "hello"})
+        assert await listed() == [opened["id"]]

@@ -158,7 +158,10 @@ async def test_a_session_is_taken_over_with_all_its_shapes(store: Store, tmp_pat
 async def test_a_second_import_adds_what_is_new_and_doubles_nothing(
     store: Store, talk: Path, tmp_path: Path
 ) -> None:
+    """R6.4, R16.3, R17.12: also a file that was moved, and a session that a person has named."""
     await take(store, tmp_path)
+    async with store.transaction() as connection:
+        await connection.execute("UPDATE sessions SET title = 'Named here', title_scope = 'x'")
     before = await everything(store)
     again = await take(store, tmp_path)
     assert (await everything(store), again.done) == (
@@ -201,7 +204,7 @@ async def test_a_continued_session_goes_on_here_and_then_takes_nothing_more(
 
 
 async def test_older_shapes_of_lines_are_read(store: Store, tmp_path: Path) -> None:
-    """R17.7 to R17.10 and V22: lists, objects, bare messages, other names of roles and times."""
+    """R10.2, R17.7 to R17.10, R17.13, V22: lists, objects, bare messages, other names of roles and times."""
     write_lines(
         tmp_path / "a" / "old.JSONL",
         {
@@ -273,7 +276,7 @@ async def test_links_are_never_followed_and_one_bad_file_costs_no_other(
 async def test_a_large_file_and_a_long_line_are_read_piece_by_piece(
     store: Store, tmp_path: Path
 ) -> None:
-    """V21 does not hold here: an import has no limit on files, because it keeps only some rows at once."""
+    """R17.3, V21: an import has no limit on files, because it keeps only some rows at once."""
     call = {**CALL, "input": {"file": "x" * 300_000}}
     write_lines(
         tmp_path / "a" / "large.jsonl",

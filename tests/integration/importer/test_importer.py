@@ -133,6 +133,7 @@ async def test_a_transcript_is_taken_over_with_its_tool_calls(home: OldHome, sto
 async def test_what_a_conversation_used_and_was_set_to_is_taken_over(
     home: OldHome, store: Store
 ) -> None:
+    """R16.1."""
     with writing(home.path) as execute:
         execute(
             "UPDATE sessions SET model_config = ? WHERE id = ?",
@@ -170,6 +171,7 @@ async def test_what_a_conversation_used_and_was_set_to_is_taken_over(
 
 
 async def test_histories_keep_their_links_and_hold_no_lane(home: OldHome, store: Store) -> None:
+    """R16.2."""
     await adopt(home.path, store)
     query = (
         "SELECT child.link_kind, parent.end_reason, child.ended_at IS NULL, "

@@ -22,6 +22,7 @@ async def opened(kernel: Kernel) -> UUID:
 
 
 async def test_r7_1_a_pin_moves_nothing_but_itself(kernel: Kernel, caller: Caller) -> None:
+    """R7.1 to R7.3, R11.6: neither a pin nor the archive moves a session."""
     session = await opened(kernel)
     before = await caller.reads.find(session)
     assert before is not None
@@ -31,9 +32,12 @@ async def test_r7_1_a_pin_moves_nothing_but_itself(kernel: Kernel, caller: Calle
     unpinned = await caller.changed("pin", session, pinned=False)
 
     assert pinned == before.model_copy(update={"pinned": True})
-    # R7.2: archiving does not unpin.
+    # Archiving does not unpin, and coming back needs nothing but the flag.
     assert archived.pinned
+    assert archived.archived_at is not None
+    returned = await caller.changed("archive", session, archived=False)
     assert not unpinned.pinned
+    assert returned == before
 
 
 async def test_labels_are_replaced_as_one(kernel: Kernel, caller: Caller) -> None:
@@ -107,6 +111,7 @@ async def test_v23_changes_of_two_windows_at_once_are_both_there(
 async def test_v8_the_newest_message_counts_and_not_that_of_a_tool(
     kernel: Kernel, caller: Caller
 ) -> None:
+    """R4.4, R5.2: a message that waits counts as well."""
     session = await opened(kernel)
     asked = await caller.reads.find(session)
     await kernel.run_turn(session)
@@ -123,6 +128,7 @@ async def test_v8_the_newest_message_counts_and_not_that_of_a_tool(
 
 
 async def test_r15_a_worktree_is_noted_shown_and_forgotten(kernel: Kernel, caller: Caller) -> None:
+    """R15.1."""
     session = await opened(kernel)
     before = await caller.reads.find(session)
     assert before is not None
@@ -142,7 +148,7 @@ async def test_r15_a_worktree_is_noted_shown_and_forgotten(kernel: Kernel, calle
 async def test_v10_v14_to_v17_a_lost_attempt_is_shown_and_repeated_and_loses_nothing(
     kernel: Kernel, caller: Caller
 ) -> None:
-    """R4.6, R12.1 to R12.9: only a turn that is there counts, and a repair needs no rows."""
+    """F18, F19, R4.6, R12.1 to R12.9: only a turn that is there counts, and a repair needs no rows."""
     session = await opened(kernel)
     lost = await kernel.claim_live(session)
     running = await caller.reads.find(session)

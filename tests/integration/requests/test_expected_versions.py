@@ -85,6 +85,7 @@ async def test_without_a_version_the_last_change_counts_as_before(
 # Of a flag, one of two changes says what is there already, and both may be made.
 @pytest.mark.parametrize("name", REPLACING.keys() - {"archive"})
 async def test_of_two_changes_at_the_same_moment_one_is_made(kernel: Kernel, name: str) -> None:
+    """R11.5, V23."""
     verb, (first, second, shown) = name.split(maxsplit=1)[0], REPLACING[name]
     caller = Caller(kernel)
     session = await opened(kernel)

@@ -90,6 +90,7 @@ async def opened(kernel: Kernel) -> UUID:
 async def test_r7_4_a_draft_is_kept_changed_and_removed_and_moves_nothing_else(
     ann: Windows, kernel: Kernel
 ) -> None:
+    """F17, R4.8."""
     session = await opened(kernel)
     before = await ann.view(session)
     outbox = await kernel.value("SELECT count(*) FROM outbox")

@@ -70,6 +70,7 @@ async def ids(kernel: Kernel, where: str = "true") -> set[UUID]:
 async def test_a_removed_session_is_gone_with_all_that_was_said(
     kernel: Kernel, caller: Caller
 ) -> None:
+    """R21.1."""
     session = await six_rows(kernel)
     await kernel.say(event(**ANN, mid="9", text="waits"))
     other = (await kernel.say(event(**BEN, mid="1", text="b"))).session

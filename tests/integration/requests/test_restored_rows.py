@@ -166,6 +166,7 @@ async def test_what_was_said_since_follows_what_comes_back(
 async def test_a_summary_gives_way_to_what_it_replaced_and_comes_back(
     kernel: Kernel, caller: Caller, reader: Reader
 ) -> None:
+    """F8, F20, R14.1."""
     session = await talk(kernel, "a", "b", "c")
     before = await reader.state(session)
     ids_before = ids(await reader.rows(session))
@@ -213,6 +214,7 @@ async def test_two_summaries_are_undone_in_order(
 async def test_a_replaced_transcript_comes_back_without_its_replacement(
     kernel: Kernel, caller: Caller, reader: Reader
 ) -> None:
+    """V19, V20, R11.3, R11.7."""
     session = await talk(kernel, "a", "b")
     before = await reader.state(session)
     await caller.done("rewind", session)

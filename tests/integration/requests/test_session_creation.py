@@ -203,6 +203,17 @@ async def test_what_is_submitted_is_activity(kernel: Kernel, caller: Caller) -> 
     assert shown.last_activity_at > DAY - timedelta(days=9)
 
 
+async def test_r3_3_two_windows_open_sessions_of_two_profiles(kernel_with: KernelWith) -> None:
+    caller = Caller(await kernel_with(catalog(profiles={"notes": "main"})))
+
+    opened = await asyncio.gather(
+        *(created(caller, profile=profile, origin="console") for profile in ("notes", "main"))
+    )
+    unnamed = await created(caller, origin="console")
+
+    assert [session.profile for session in (*opened, unnamed)] == ["notes", "main", "main"]
+
+
 async def test_a_stream_agent_is_told_what_is_submitted(kernel_with: KernelWith) -> None:
     kernel = await kernel_with(
         catalog(agents=[Agent("notes", delivery="stream")], profiles={"notes": "notes"})

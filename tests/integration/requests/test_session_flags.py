@@ -325,6 +325,7 @@ async def test_an_override_holds_no_credential(kernel: Kernel, override: Fields)
 
 
 async def test_what_results_report_is_summed_by_name(kernel: Kernel) -> None:
+    """V18, F13."""
     session = await placed(kernel, "1")
     claimed = await kernel.claim_live(session)
     failed = kernel.turn_result(
@@ -347,6 +348,7 @@ async def test_what_results_report_is_summed_by_name(kernel: Kernel) -> None:
 
 
 async def test_amounts_are_summed_exactly_and_gauges_replaced(kernel: Kernel) -> None:
+    """F21, R14.2."""
     session = await placed(kernel, "1")
     claimed = await kernel.claim_live(session)
     failed = kernel.turn_result(
@@ -418,6 +420,7 @@ async def test_sums_stay_whole_numbers_of_few_names(kernel: Kernel) -> None:
 async def test_a_round_is_something_said_and_answered(
     kernel: Kernel, sequence: str, rounds: int
 ) -> None:
+    """R20.1, R20.5."""
     session = await placed(kernel, "1")
     roles = {"u": "user", "a": "assistant", "t": "tool", "s": "system"}
     for seq, letter in enumerate(sequence, 1):
@@ -433,6 +436,7 @@ async def test_a_round_is_something_said_and_answered(
 
 
 async def test_rounds_are_counted_from_a_time_on_and_for_the_owner(kernel: Kernel) -> None:
+    """R20.2, R20.3."""
     session = await placed(kernel, "1", at("09:00"))
     await kernel.run_all(at("09:01"))
     await placed(kernel, "2", at("09:02"))

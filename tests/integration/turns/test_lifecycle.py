@@ -227,6 +227,7 @@ async def test_both_copies_of_a_result_in_one_batch_count_once(
 async def test_parts_and_transcript_of_a_result_keep_their_order(
     kernel: Kernel, asked: Placed
 ) -> None:
+    """V18, R12.7."""
     claimed = await kernel.claim_live(asked.session)
     call = {"id": "t1", "function": {"name": "look", "arguments": "{}"}}
     await kernel.answer(

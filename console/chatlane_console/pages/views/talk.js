@@ -17,6 +17,7 @@ import { Row } from "./row.js";
 
 const NEAR_THE_EDGE = 120;
 const HAND_OVER_ROUNDS = 10;
+const NEARLY_FULL = 0.8;
 
 /**
  * @param {{
@@ -353,8 +354,8 @@ function Log({ talk, around, showsReasoning, isOnline, onEdit, onBranch, onText 
       ${question && html`<${Question} talk=${talk} question=${question} isSaid=${rows.at(-1)?.content === question.text} />`}
       ${endNote && html`<p class="notice bad" role="alert">${endNote}</p>`}
       ${isEmpty && html`<p class="empty">Nothing has been said yet.</p>`}
-      ${roundsOf(rows) >= HAND_OVER_ROUNDS && session?.gauges?.context_tokens > 0.8 * (session?.gauges?.context_limit ?? Infinity) &&
-      html`<p class="notice warn">The context is nearly full. <a href=${link("new", "", { from: talk.id })}>Begin another conversation</a></p>`}
+      ${offersAnother(rows, session?.gauges ?? {}) &&
+      html`<p class="notice warn">The conversation is long. <a href=${link("new")}>Begin another conversation</a></p>`}
       ${(!isAtEnd || !isLow) &&
       html`<p class="to-newest"><button type="button" class="button small" onClick=${() => {
         before.current.isLow = true;
@@ -379,6 +380,16 @@ function withoutStored(turn, rows) {
   const isStored = (/** @type {any} */ part) =>
     part.kind === "tool" ? calls.has(part.id) : its.some((row) => row.content?.includes(part.text.trim()));
   return { ...turn, parts: turn.parts.filter((part) => !isStored(part)) };
+}
+
+/**
+ * Return whether to offer another conversation: after some rounds, unless the agent reports that the context has room.
+ * @param {any[]} rows
+ * @param {Record<string, number>} gauges
+ */
+function offersAnother(rows, gauges) {
+  if (roundsOf(rows) < HAND_OVER_ROUNDS) return false;
+  return !gauges.context_limit || gauges.context_tokens > NEARLY_FULL * gauges.context_limit;
 }
 
 /** Return how often a person spoke and the agent answered. @param {any[]} rows */
