@@ -101,9 +101,10 @@ async def test_r3_1_a_session_without_words_is_in_no_list(console: ConsoleWorld)
     async with console.person("ann") as ann:
         given = {"model": "small", "cwd": "/srv/notes"}
         key = {"Idempotency-Key": uuid4().hex}
-        for _ in range(2):
-            opened = (await ann.post(f"{API}/sessions", json=given, headers=key)).json()
+        opened = (await ann.post(f"{API}/sessions", json=given, headers=key)).json()
+        again = (await ann.post(f"{API}/sessions", json=given, headers=key)).json()
         plain = (await ann.post(f"{API}/sessions", json={})).json()
+        assert again == opened
         assert {name: opened[name] for name in given} == given
         assert (plain["model"], plain["cwd"], plain["project_id"]) == (None, None, None)
 
