@@ -73,6 +73,7 @@ class Bot:
         postgres_at: Address of Postgres without a password.
         health_port: Port of `/readyz` and `/metrics` of the router.
         console_port: Port of the console.
+        media_port: Port of the links to files.
         servers: Embedded servers, in the order of their start.
         programs: Router, worker, console and adapter, in the order of their start.
         link_token: Token of the link that signs in to the console.
@@ -82,6 +83,7 @@ class Bot:
     postgres_at: str
     health_port: int
     console_port: int
+    media_port: int
     servers: list[Part] = field(default_factory=list)
     programs: list[Part] = field(default_factory=list)
     link_token: str = field(default_factory=partial(secrets.token_urlsafe, 24), repr=False)
@@ -177,10 +179,13 @@ async def _open_servers(
         dsn = await _prepare_database(postgres)
     else:
         await _migrate(dsn)
-    ports.setdefault("console", free_port())
+    for name in ("console", "media"):
+        ports.setdefault(name, free_port())
     directory.keep_ports(ports)
     _write_configuration(directory.chatlane_toml, config, nats_url, dsn)
-    return Bot(nats_url, _without_login(dsn), free_port(), ports["console"], servers)
+    return Bot(
+        nats_url, _without_login(dsn), free_port(), ports["console"], ports["media"], servers
+    )
 
 
 def _write_configuration(path: Path, config: BotConfig, nats_url: str, dsn: str) -> None:
@@ -268,7 +273,12 @@ def _programs(directory: DataDirectory, config: BotConfig, bot: Bot) -> list[Pro
             directory.logs,
             {"CHATLANE_CONFIG": toml},
         ),
-        Program("console", ["-m", "chatlane", "console"], directory.logs, _console_of(config, bot)),
+        Program(
+            "console",
+            ["-m", "chatlane", "console"],
+            directory.logs,
+            _console_of(directory, config, bot),
+        ),
     ]
     if config.platform != TERMINAL:
         listed.append(
@@ -282,7 +292,7 @@ def _programs(directory: DataDirectory, config: BotConfig, bot: Bot) -> list[Pro
     return [ProgramPart(program) for program in listed]
 
 
-def _console_of(config: BotConfig, bot: Bot) -> dict[str, str]:
+def _console_of(directory: DataDirectory, config: BotConfig, bot: Bot) -> dict[str, str]:
     """Return the environment of the console.
 
     The person of a terminal goes on with its conversations in the browser.
@@ -296,6 +306,8 @@ def _console_of(config: BotConfig, bot: Bot) -> dict[str, str]:
         "account": account,
         "link_person": TERMINAL_PERSON if config.platform == TERMINAL else "me",
         "link_token": bot.link_token,
+        "media_url": str(directory.media),
+        "media_listen_port": str(bot.media_port),
     }
     return {f"CHATLANE_CONSOLE_{name.upper()}": value for name, value in variables.items()}
 

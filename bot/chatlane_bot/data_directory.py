@@ -41,6 +41,7 @@ class DataDirectory:
     Attributes:
         path: The directory.
         logs: Folder of the logs.
+        media: Folder of the files that people send in the browser.
         bot_toml: What the bot is, as it ran last.
         chatlane_toml: Configuration of its router and of commands such as `chatlane sessions`.
     """
@@ -48,6 +49,7 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.logs = path / "logs"
+        self.media = path / "media"
         self.bot_toml = path / "bot.toml"
         self.chatlane_toml = path / "chatlane.toml"
         self._lock = path / "lock"
@@ -63,7 +65,7 @@ class DataDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         # As root, Postgres runs as another user, who passes through.
         self.path.chmod(_OPEN_TO_PASS if os.geteuid() == 0 else _PRIVATE)
-        for folder in (self.logs, self.path / "nats"):
+        for folder in (self.logs, self.media, self.path / "nats"):
             folder.mkdir(exist_ok=True)
             folder.chmod(_PRIVATE)
         with self._lock.open("a+") as lock:
@@ -123,7 +125,7 @@ class DataDirectory:
 
     def remove_data(self) -> None:
         """Delete what a restore that failed has written."""
-        for name in ("postgres", "nats"):
+        for name in ("postgres", "nats", "media"):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def _read_about(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from chatlane_console.openapi import openapi_document
 from chatlane_console.routes import (
     dead_letters,
     explanations,
+    files,
     imports,
     operators,
     person_state,
@@ -65,11 +66,17 @@ def create_app(settings: ConsoleSettings) -> FastAPI:
         (API_PATH, own_conversations, "person"),
         (OPERATOR_PATH, all_conversations, "operator"),
     ):
-        for routes in (session_routes, change_routes, transcript_routes, event_routes):
+        for routes in (
+            session_routes,
+            change_routes,
+            transcript_routes,
+            files.file_routes,
+            event_routes,
+        ):
             app.include_router(routes(reach), prefix=path, tags=[tag])
     for routed in (operators, dead_letters, explanations, takeovers):
         app.include_router(routed.router, prefix=OPERATOR_PATH, tags=["operator"])
-    for router in (projects.router, person_state.router, imports.router):
+    for router in (projects.router, person_state.router, files.router, imports.router):
         app.include_router(router, prefix=API_PATH, tags=["person"])
     app.openapi = partial(_document_once, app)  # type: ignore[method-assign]
     if PAGES.is_dir():
@@ -79,6 +86,7 @@ def create_app(settings: ConsoleSettings) -> FastAPI:
         hosts=settings.hosts,
         max_body_bytes=settings.max_body_bytes,
         larger_bodies={f"{API_PATH}{imports.IMPORT_PATH}": imports.MAX_IMPORT_BODY_BYTES},
+        streamed_bodies={f"{API_PATH}{files.FILE_PATH}": settings.media.max_bytes},
         is_encrypted=settings.is_encrypted,
     )
     return app

@@ -12,7 +12,9 @@ from typing import Final
 from nats.aio.client import Client
 
 from chatlane_client import open_connection
+from chatlane_client.media.store import open_media
 from chatlane_console.conversations import Conversations
+from chatlane_console.files import PersonFiles
 from chatlane_console.http.problems import ProblemError
 from chatlane_console.live.feeds import Feeds
 from chatlane_console.settings import ConsoleSettings
@@ -29,21 +31,21 @@ class ConsoleState:
 
     Attributes:
         link_token: Token of the local link.
+        files: Files of people; None without a store.
     """
 
     def __init__(self, settings: ConsoleSettings) -> None:
         """Create it; `open` connects it."""
         self.settings = settings
         secret = settings.secret
-        self.cookies = Cookies(
-            token_urlsafe(32) if secret is None else secret.get_secret_value(),
-            is_encrypted=settings.is_encrypted,
-        )
+        self._secret = token_urlsafe(32) if secret is None else secret.get_secret_value()
+        self.cookies = Cookies(self._secret, is_encrypted=settings.is_encrypted)
         token = settings.link_token
         self.link_token = token_urlsafe(24) if token is None else token.get_secret_value()
         self.admission = Admission(settings)
         self.provider = OidcProvider(settings)
         self.feeds = Feeds(most_of_a_person=settings.max_streams)
+        self.files: PersonFiles | None = None
         self._is_open = asyncio.Event()
         self._client: Client | None = None
         self._operator_client: Client | None = None
@@ -57,7 +59,15 @@ class ConsoleState:
 
         Raises:
             ValueError: The settings name no server of NATS.
+            MediaStoreError: The settings name no store that can hold files.
         """
+        async with open_media(self.settings.media) as store:
+            self.files = None if store is None else PersonFiles(store, self._secret)
+            async with self._connected():
+                yield
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[None]:
         connecting = asyncio.create_task(self._stay_connected())
         connected = asyncio.create_task(self._is_open.wait())
         try:

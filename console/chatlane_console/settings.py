@@ -1,5 +1,6 @@
 """Settings of the console, from environment variables `CHATLANE_CONSOLE_*`."""
 
+import json
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from os import environ
@@ -18,6 +19,7 @@ from pydantic_settings import (
 )
 from typing_extensions import override
 
+from chatlane_client.media.store import MediaSettings
 from chatlane_schemas.fields import Name, PlatformName
 
 _SECRETS_DIR: Final = "CHATLANE_CONSOLE_SECRETS_DIR"
@@ -46,7 +48,12 @@ class ConsoleSettings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="CHATLANE_CONSOLE_", extra="ignore", hide_input_in_errors=True
+        env_prefix="CHATLANE_CONSOLE_",
+        # `media_max_bytes` is `max_bytes` of `media`.
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        extra="ignore",
+        hide_input_in_errors=True,
     )
 
     @classmethod
@@ -184,6 +191,10 @@ class ConsoleSettings(BaseSettings):
         int, Field(ge=1, description="Most event streams that a person may have open.")
     ] = 20
 
+    media: Annotated[MediaSettings, Field(description="The store for files that people send.")] = (
+        MediaSettings()
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _split_networks(cls, values: dict[str, object]) -> dict[str, object]:
@@ -233,12 +244,17 @@ def _is_loopback(host: str) -> bool:
 
 def settings_table() -> str:
     """Return all settings as a Markdown table."""
+    fields = {**ConsoleSettings.model_fields}
+    del fields["media"]
+    fields |= {f"media_{name}": field for name, field in MediaSettings.model_fields.items()}
     rows = [
         f"| `{name}` | {_shown(field.default)} | {field.description} |"
-        for name, field in ConsoleSettings.model_fields.items()
+        for name, field in fields.items()
     ]
     return "\n".join(["| name | default | meaning |", "|---|---|---|", *rows])
 
 
 def _shown(default: object) -> str:
-    return "" if default is None or default == () else f"`{default}`"
+    if default is None or default == ():
+        return ""
+    return f"`{json.dumps(default)}`" if isinstance(default, tuple) else f"`{default}`"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from chatlane_adapters.kit.media import MediaSettings, MediaStoreError, open_media
-from chatlane_adapters.kit.settings import AdapterSettings
+from chatlane_adapters.kit.settings import AdapterMediaSettings, AdapterSettings
+from chatlane_client.media.store import MediaStoreError, open_media
 
 
 async def deleted_files(
@@ -15,7 +15,7 @@ async def deleted_files(
     Raises:
         MediaStoreError: No store is set, or a chat is given without its platform.
     """
-    async with open_media(MediaSettings()) as media:
+    async with open_media(AdapterMediaSettings()) as media:
         if media is None:
             raise MediaStoreError("set CHATLANE_ADAPTER_MEDIA_URL to the store of the adapters")
         count = len(keys)

@@ -13,6 +13,8 @@ from pydantic_settings import (
 )
 from typing_extensions import override
 
+from chatlane_client.media.store import MediaSettings
+
 _SECRETS_DIR: Final = "CHATLANE_ADAPTER_SECRETS_DIR"
 
 
@@ -65,3 +67,13 @@ class AdapterSettings(BaseSettings):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Lowest level of a log.")
     ] = "info"
+
+
+class AdapterMediaSettings(
+    BaseSettings,
+    MediaSettings,
+    env_prefix="CHATLANE_ADAPTER_MEDIA_",
+    extra="ignore",
+    hide_input_in_errors=True,
+):
+    """Settings of the store for files, from environment variables `CHATLANE_ADAPTER_MEDIA_*`."""

@@ -13,13 +13,8 @@ from pydantic import ValidationError
 from typing_extensions import override
 
 from chatlane_adapters.kit.capabilities import Capabilities
-from chatlane_adapters.kit.media import (
-    MediaRefusedError,
-    MediaSettings,
-    MediaStore,
-    open_media,
-)
 from chatlane_adapters.kit.platform import Platform
+from chatlane_adapters.kit.settings import AdapterMediaSettings
 from chatlane_adapters.mail.decode import MailFile, event_of, files_of, with_file_names
 from chatlane_adapters.mail.render import mail_of, message_id_of
 from chatlane_adapters.mail.settings import MailSettings
@@ -35,6 +30,7 @@ from chatlane_client import (
     UndeclaredAccountError,
     Undeliverable,
 )
+from chatlane_client.media.store import MediaRefusedError, MediaStore, folder_of, open_media
 from chatlane_schemas import Attachment, InboundEvent
 from chatlane_schemas.inbound import MAX_ATTACHMENTS
 
@@ -75,7 +71,7 @@ class MailPlatform(Platform):
         loop = asyncio.get_running_loop()
         settings = self._settings
 
-        async with open_media(MediaSettings()) as media:
+        async with open_media(AdapterMediaSettings()) as media:
             intake = _Intake(adapter, loop.create_future(), media)
 
             def serve() -> LMTP:
@@ -158,7 +154,7 @@ class _Intake:
         for file in files[:MAX_ATTACHMENTS]:
             try:
                 reference = await media.keep(
-                    event,
+                    folder_of(event),
                     _chunks(file.content),
                     media_type=file.media_type,
                     name=file.name,

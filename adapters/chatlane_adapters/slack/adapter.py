@@ -13,8 +13,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from typing_extensions import override
 
 from chatlane_adapters.kit.capabilities import Capabilities
-from chatlane_adapters.kit.media import MediaSettings, open_media
 from chatlane_adapters.kit.platform import Platform
+from chatlane_adapters.kit.settings import AdapterMediaSettings
 from chatlane_adapters.slack.calls import (
     ACCOUNT_PAUSE,
     RefusedTokenError,
@@ -30,6 +30,7 @@ from chatlane_adapters.slack.settings import SlackSettings
 from chatlane_adapters.slack.socket_reader import SocketReader
 from chatlane_adapters.slack.workspace import Place, Workspace
 from chatlane_client import AdapterClient, ChatGone, Piece, RetryAfter, Undeliverable
+from chatlane_client.media.store import open_media
 from chatlane_schemas import Source
 
 _log: Final = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class SlackPlatform(Platform):
         self._session = await self._stack.enter_async_context(
             aiohttp.ClientSession(timeout=_CALL_TIME)
         )
-        media = await self._stack.enter_async_context(open_media(MediaSettings()))
+        media = await self._stack.enter_async_context(open_media(AdapterMediaSettings()))
         if media is not None:
             self._files = FileFetcher(media, self._session, self._settings.api_url)
             self._stack.push_async_callback(self._files.close)

@@ -8,7 +8,7 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from chatlane_adapters.kit.media import MediaRefusedError, MediaStore
+from chatlane_client.media.store import MediaRefusedError, MediaStore, folder_of
 from chatlane_schemas import Attachment, InboundEvent, Kind, new_envelope_id
 
 _log: Final = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class FileFetcher:
         """Return the reference to a kept file; that of Slack if it cannot be kept."""
         try:
             return await self._media.keep(
-                message,
+                folder_of(message),
                 self._content(file.url or "", token, file.media_type),
                 media_type=file.media_type,
                 name=file.name,

@@ -30,8 +30,8 @@ from typing_extensions import override
 
 from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.markdown import Renderer
-from chatlane_adapters.kit.media import MediaSettings, MediaStore, open_media
 from chatlane_adapters.kit.platform import Platform
+from chatlane_adapters.kit.settings import AdapterMediaSettings
 from chatlane_adapters.telegram.contents import FILE_KEY
 from chatlane_adapters.telegram.decode import ALLOWED_UPDATES, Decoder
 from chatlane_adapters.telegram.files import FileKeeper
@@ -60,6 +60,7 @@ from chatlane_adapters.telegram.render import (
 )
 from chatlane_adapters.telegram.settings import TelegramSettings
 from chatlane_client import AdapterClient, Piece, RateBudget, Undeliverable
+from chatlane_client.media.store import MediaStore, open_media
 from chatlane_client.transport.retry import Backoff
 from chatlane_schemas import Attachment, InboundEvent, Kind, Source
 
@@ -98,7 +99,7 @@ class TelegramPlatform(Platform):
     @override
     async def __aenter__(self) -> Self:
         api = TelegramAPIServer.from_base(self._settings.api_url)
-        self._store = await self._open.enter_async_context(open_media(MediaSettings()))
+        self._store = await self._open.enter_async_context(open_media(AdapterMediaSettings()))
         session = AiohttpSession(api=api, timeout=_CALL)
         self._bot = Bot(self._settings.read_token(), session=session)
         return self

@@ -9,8 +9,8 @@ import aiohttp
 from aiogram import Bot
 from aiogram.exceptions import TelegramAPIError
 
-from chatlane_adapters.kit.media import MediaRefusedError, MediaStore
 from chatlane_adapters.telegram.contents import FILE_KEY
+from chatlane_client.media.store import MediaRefusedError, MediaStore, folder_of
 from chatlane_schemas import Attachment, InboundEvent, Kind
 
 _log: Final = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class FileKeeper:
         file_id = (file.key or "").removeprefix(FILE_KEY)
         try:
             kept = await self._store.keep(
-                event,
+                folder_of(event),
                 self._content(file_id),
                 media_type=file.media_type,
                 name=file.name,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chatlane_console.http.problems import problem_response
+from chatlane_console.http.problems import ProblemError, problem_response
 
 CSRF_HEADER: Final = "X-Chatlane-Request"
 """Header that every request needs that changes something.
@@ -20,6 +20,8 @@ A page of another site cannot set it without a preflight, which the console neve
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _BODY_PATIENCE: Final = timedelta(seconds=30)
+# Of a body that its route reads, after the time above.
+_SLOWEST_BYTES_PER_SECOND: Final = 16 * 1024
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; "
@@ -44,6 +46,9 @@ class _RefusedError(Exception):
         self.detail = detail
         super().__init__(code)
 
+    def as_problem(self) -> ProblemError:
+        return ProblemError(self.status, self.code, self.detail)
+
 
 class Guard:
     """Refuses requests that no page of the console makes, before they reach a route."""
@@ -55,6 +60,7 @@ class Guard:
         hosts: Collection[str],
         max_body_bytes: int,
         larger_bodies: Mapping[str, int],
+        streamed_bodies: Mapping[str, int],
         is_encrypted: bool,
     ) -> None:
         """Guard an application.
@@ -64,12 +70,14 @@ class Guard:
             hosts: Host names that requests may be for.
             max_body_bytes: Largest body.
             larger_bodies: Largest body of paths that take more.
+            streamed_bodies: Largest body of paths whose routes read it while it comes.
             is_encrypted: Whether browsers reach it over TLS.
         """
         self._app = app
         self._hosts = hosts
         self._max_body_bytes = max_body_bytes
         self._larger_bodies = larger_bodies
+        self._streamed_bodies = streamed_bodies
         self._headers = {**_HEADERS, **(_ONLY_ENCRYPTED if is_encrypted else {})}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,13 +96,25 @@ class Guard:
             self._check_host(headers)
             if scope["method"] not in _SAFE:
                 _check_origin(headers)
-                most = self._larger_bodies.get(scope["path"], self._max_body_bytes)
-                receive = _replayed(await _read_body(headers, receive, most), receive)
+                receive = await self._limited(scope["path"], headers, receive)
         except _RefusedError as refused:
             response = problem_response(refused.status, refused.code, refused.detail)
             await response(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
+
+    async def _limited(self, path: str, headers: Headers, receive: Receive) -> Receive:
+        """Return a receiver of a body that is neither too large nor too slow.
+
+        Raises:
+            _RefusedError: It is.
+        """
+        if (most := self._streamed_bodies.get(path)) is not None:
+            _check_length(headers, most)
+            return _streamed(receive, most)
+        most = self._larger_bodies.get(path, self._max_body_bytes)
+        _check_length(headers, most)
+        return _replayed(await _read_body(receive, most), receive)
 
     def _check_host(self, headers: Headers) -> None:
         # A page of another name that leads to this address could read all answers.
@@ -114,22 +134,37 @@ class Guard:
         # What a person sees must not stay in a shared computer's cache.
         if scope["path"].startswith("/api/"):
             headers["Cache-Control"] = "no-store"
+            # An answer may be a file of somebody else.
+            headers["Content-Security-Policy"] = f"{_POLICY}; sandbox"
 
 
-async def _read_body(headers: Headers, receive: Receive, max_bytes: int) -> bytes:
+def _check_length(headers: Headers, max_bytes: int) -> None:
+    """Refuse a body that says that it is too large.
+
+    Raises:
+        _RefusedError: It is.
+    """
+    length = headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
+
+
+def _too_large(max_bytes: int) -> _RefusedError:
+    return _RefusedError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"a body has at most {max_bytes} bytes"
+    )
+
+
+def _too_slow() -> _RefusedError:
+    return _RefusedError(HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the body took too long")
+
+
+async def _read_body(receive: Receive, max_bytes: int) -> bytes:
     """Return a whole body.
 
     Raises:
         _RefusedError: It is too large, too slow, or has no end.
     """
-    too_large = _RefusedError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "too_large",
-        f"a body has at most {max_bytes} bytes",
-    )
-    length = headers.get("content-length", "0")
-    if length.isascii() and length.isdigit() and int(length) > max_bytes:
-        raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(_BODY_PATIENCE.total_seconds()):
@@ -139,13 +174,40 @@ async def _read_body(headers: Headers, receive: Receive, max_bytes: int) -> byte
                     raise _RefusedError(HTTPStatus.BAD_REQUEST, "incomplete", "no whole body")
                 body += message.get("body", b"")
                 if len(body) > max_bytes:
-                    raise too_large
+                    raise _too_large(max_bytes)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        raise _RefusedError(
-            HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the body took too long"
-        ) from None
+        raise _too_slow() from None
+
+
+def _streamed(receive: Receive, max_bytes: int) -> Receive:
+    """Return a receiver that refuses a body which gets too large or is too slow.
+
+    Its errors are problems, because the route has begun by then.
+    """
+    loop = asyncio.get_running_loop()
+    begun_at = loop.time()
+    received = 0
+    is_complete = False
+
+    async def receive_some() -> Message:
+        nonlocal received, is_complete
+        if is_complete:
+            return await receive()
+        patience = _BODY_PATIENCE.total_seconds() + received / _SLOWEST_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout_at(begun_at + patience):
+                message = await receive()
+        except TimeoutError:
+            raise _too_slow().as_problem() from None
+        received += len(message.get("body", b""))
+        if received > max_bytes:
+            raise _too_large(max_bytes).as_problem()
+        is_complete = not message.get("more_body", False)
+        return message
+
+    return receive_some
 
 
 def _check_origin(headers: Headers) -> None:

@@ -6,6 +6,7 @@ import { announced, dismiss, messages, tell } from "./modules/messages.js";
 import { openOutbox, send } from "./modules/outbox.js";
 import { go, link, route } from "./modules/route.js";
 import { changeSetting, forgetPerson, keepFor, setting } from "./modules/storage.js";
+import { allowFiles, attachmentsOf } from "./views/attachments.js";
 import { Composer } from "./views/composer.js";
 import { Dialog } from "./views/dialog.js";
 import { Icon } from "./views/icons.js";
@@ -27,6 +28,7 @@ async function start() {
     const found = await account.me();
     keepFor(`${found.platform}.${found.account}.${found.person_id}`);
     openOutbox();
+    allowFiles(found.files);
     me.value = found;
     isAway.value = false;
   } catch (error) {
@@ -134,16 +136,17 @@ function NewTalk({ prefilled, onOpened }) {
   useEffect(() => {
     document.title = "New conversation · chatlane";
   }, []);
-  const open = async (/** @type {string} */ text) => {
+  const open = async (/** @type {string} */ text, /** @type {any[]} */ files) => {
     setOpening(true);
     try {
       const session = await own.create({}, key.current);
-      send(session.id, text);
+      send(session.id, text, files);
       onOpened();
       go(link("session", session.id));
     } catch (error) {
       tell(error instanceof Error ? error.message : "This did not work.", true);
       changeDraft(text);
+      attachmentsOf("new").giveBack(files);
       setOpening(false);
     }
   };

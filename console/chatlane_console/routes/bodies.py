@@ -40,12 +40,22 @@ from chatlane_schemas.session_api.transcripts import (
 )
 
 MAX_MESSAGE_CHARACTERS: Final = 60_000
+MAX_FILES: Final = 10
+"""Most files of a message."""
+MAX_RECEIPT_CHARACTERS: Final = 4096
 
 
 class Body(BaseModel):
     """A body of a request; a field that is not known is refused."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class FileLimits(BaseModel):
+    """The files that a person can send."""
+
+    max_bytes: int = Field(description="Size of the largest file.")
+    types: tuple[str, ...] = Field(description="Media types, where `*` stands for anything.")
 
 
 class Me(BaseModel):
@@ -56,6 +66,9 @@ class Me(BaseModel):
     account: str = Field(description="Account that the person talks to.")
     person_id: str = Field(description="Id of the person there.")
     roles: list[VisitorRole] = Field(description="What the person may do.")
+    files: FileLimits | None = Field(
+        default=None, description="Which files the person can send; none if there is no store."
+    )
     can_sign_out: bool = Field(description="Whether the console can sign the person out.")
 
 
@@ -136,9 +149,18 @@ class NewSession(Body):
 class NewMessage(Body):
     """A message to submit."""
 
-    text: Annotated[Text, Field(min_length=1, max_length=MAX_MESSAGE_CHARACTERS)] = Field(
-        description="What the person says."
+    text: Annotated[Text, Field(max_length=MAX_MESSAGE_CHARACTERS)] = Field(
+        description="What the person says; empty only with files."
     )
+    files: tuple[Annotated[str, Field(max_length=MAX_RECEIPT_CHARACTERS)], ...] = Field(
+        default=(), max_length=MAX_FILES, description="Receipts of files that the person uploaded."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.text and not self.files:
+            raise PydanticCustomError("nothing", "neither text nor files")
+        return self
 
 
 class Submitted(BaseModel):

@@ -19,7 +19,8 @@ from chatlane_console.routes.bodies import (
     Stopped,
     Submitted,
 )
-from chatlane_console.routes.callers import RequestId, State
+from chatlane_console.routes.callers import RequestId, SignedIn, State
+from chatlane_console.routes.files import files_of
 from chatlane_schemas.session_api.sessions import SessionOrder, SessionView
 
 ORIGIN = "console"
@@ -80,6 +81,8 @@ def session_routes(reach: Callable[..., Conversations]) -> APIRouter:
         conversations: reached,
         session_id: UUID,
         body: NewMessage,
+        *,
+        visitor: SignedIn,
         request_id: RequestId,
         state: State,
     ) -> Submitted:
@@ -87,7 +90,13 @@ def session_routes(reach: Callable[..., Conversations]) -> APIRouter:
 
         If the running turn has an open question that the text answers, it is the answer.
         """
-        done = await conversations.sessions.submit(session_id, body.text, request_id=request_id)
+        # Without files there need not be a store.
+        attachments = [
+            files_of(state).attachment(visitor.person, receipt) for receipt in body.files
+        ]
+        done = await conversations.sessions.submit(
+            session_id, body.text, attachments=attachments, request_id=request_id
+        )
         await state.feeds.tell(session_id, "session.changed")
         return Submitted(
             session_id=done.session.id, message_id=done.message_id, turn_id=done.turn_id

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse
 
 from chatlane_console.console_state import ConsoleState
 from chatlane_console.http.problems import ProblemError, problem_response
-from chatlane_console.routes.bodies import Me
+from chatlane_console.routes.bodies import FileLimits, Me
 from chatlane_console.routes.callers import SignedIn, State
 from chatlane_console.settings import SignInKind
 from chatlane_console.sign_in.oidc import CALLBACK_PATH, SignInFailedError
@@ -24,12 +24,16 @@ page_router = APIRouter(include_in_schema=False)
 @api_router.get("/me", summary="Tell who has signed in")
 async def get_me(visitor: SignedIn, state: State) -> Me:
     """Return the person who has signed in."""
+    media = state.settings.media
     return Me(
         name=visitor.name,
         platform=visitor.person.platform,
         account=visitor.person.account,
         person_id=visitor.person.id,
         roles=sorted(visitor.roles),
+        files=None
+        if state.files is None
+        else FileLimits(max_bytes=media.max_bytes, types=media.types),
         can_sign_out=state.settings.sign_in is not SignInKind.PROXY,
     )
 

@@ -46,6 +46,7 @@ async def start_console(stack: Stack) -> ConsoleAddress:
         "CHATLANE_CONSOLE_ACCOUNT": account,
         "CHATLANE_CONSOLE_LINK_PERSON": _PERSON,
         "CHATLANE_CONSOLE_LINK_TOKEN": token,
+        "CHATLANE_CONSOLE_MEDIA_URL": str(stack.directory / "media"),
     }
     arguments = ["-m", "chatlane", "console"]
     program = Program(CONSOLE, arguments, stack.directory, environment)

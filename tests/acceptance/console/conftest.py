@@ -10,6 +10,7 @@ from nats.aio.client import Client
 from playwright.async_api import Browser
 
 from chatlane_client import open_connection
+from chatlane_client.media.store import MediaSettings
 from tests.acceptance.console.browser import WIDE, Window, open_browser, open_context
 from tests.acceptance.console.scripted_agent import ScriptedAgent
 from tests.integration.client.real_router import real_router
@@ -41,7 +42,9 @@ async def stage(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterat
         real_router(tmp_path, nats_url, database_url),
         open_connection(nats_url, name="test") as client,
         working(client, agent),
-        open_console(nats_url, **PROXY) as console,
+        open_console(
+            nats_url, **PROXY, media=MediaSettings(url=str(tmp_path / "media"))
+        ) as console,
     ):
         yield Stage(client, agent, console)
 

@@ -8,8 +8,14 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane_client import open_connection
+from chatlane_client.media.store import MediaSettings
 from tests.integration.client.real_router import real_router
-from tests.integration.console.console_world import PROXY, ConsoleWorld, open_console
+from tests.integration.console.console_world import (
+    MAX_FILE_BYTES,
+    PROXY,
+    ConsoleWorld,
+    open_console,
+)
 from tests.support.servers.backends import RunningServer, delete_streams
 from tests.support.servers.databases import disconnect_others, empty
 
@@ -38,8 +44,13 @@ async def client(routed_url: str) -> AsyncIterator[Client]:
 
 
 @pytest.fixture(scope="module")
-async def served(routed_url: str) -> AsyncIterator[ConsoleWorld]:
-    async with open_console(routed_url, **PROXY) as world:
+async def served(
+    routed_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ConsoleWorld]:
+    media = MediaSettings(
+        url=str(tmp_path_factory.mktemp("media")), max_bytes=MAX_FILE_BYTES, types=("*/*",)
+    )
+    async with open_console(routed_url, **PROXY, media=media) as world:
         yield world
 
 

@@ -23,6 +23,7 @@ from tests.support.eventually import eventually
 
 PROXY: Final = {"proxy_addresses": "127.0.0.1", "sign_in": SignInKind.PROXY}
 API: Final = "/api/v1"
+MAX_FILE_BYTES: Final = 1_000_000
 SAFE: Final = {CSRF_HEADER: "1"}
 
 

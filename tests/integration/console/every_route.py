@@ -21,6 +21,7 @@ _BODIES: Final[Mapping[tuple[str, str], dict[str, Any]]] = {
     ("patch", "/sessions/{session_id}"): {"title": "taken over"},
     ("post", "/messages"): {"text": "forged words"},
     ("post", "/question"): {"question_id": str(uuid4()), "value": "yes"},
+    ("post", "/files"): {"words": "of a file"},
     ("put", "/draft"): {"text": "forged words"},
     ("put", "/read-mark"): {"through_seq": 1},
     ("post", "/projects"): {"name": "Plans"},
@@ -40,7 +41,11 @@ _BODIES: Final[Mapping[tuple[str, str], dict[str, Any]]] = {
     ("post", "/operator/explain"): {"event": "{}"},
     ("post", "/dead-letters/drop"): {"letter_ids": [str(uuid4())]},
 }
-_QUERIES: Final = {"/search": {"q": "secret"}, "/preview": {"action": "retry"}}
+_QUERIES: Final = {
+    "/search": {"q": "secret"},
+    "/preview": {"action": "retry"},
+    "/files": {"name": "a.txt"},
+}
 _HEADERS: Final = {"/restore": {"If-Match": '"0.0"'}}
 _SAFE: Final = frozenset({"get", "head"})
 
@@ -79,7 +84,7 @@ class Route:
     def request(self, session_id: str, project_id: str = str(UUID(int=7))) -> dict[str, Any]:
         """Return a request about a session or a folder, as arguments of a client."""
         path = self.path.replace("{session_id}", session_id).replace("{seq}", "1")
-        path = path.replace("{letter_id}", str(uuid4()))
+        path = path.replace("{letter_id}", str(uuid4())).replace("{place}", "0")
         path = path.replace("{project_id}", project_id)
         request: dict[str, Any] = {"method": self.method.upper(), "url": path}
         for (method, end), body in _BODIES.items():

@@ -2,6 +2,7 @@
 
 const BASE = "/api/v1";
 const RETRY_SECONDS = [0.3, 1, 2, 4];
+const MAX_NAME = 255;
 
 /** A request that the API refused or could not answer. */
 export class ApiFailure extends Error {
@@ -97,6 +98,34 @@ export async function change(method, path, body, options = {}) {
   return request(method, path, { ...options, body, key });
 }
 
+/**
+ * Send a file to the server; the answer has its receipt.
+ * @param {File} file
+ * @param {(part: number) => void} onProgress Called with the part that is sent, from 0 to 1.
+ */
+export function upload(file, onProgress) {
+  // `fetch` does not say how much of a body is sent.
+  const sending = new XMLHttpRequest();
+  const done = new Promise((resolve, reject) => {
+    sending.open("POST", `${BASE}/files${search({ name: (file.name || "file").slice(-MAX_NAME) })}`);
+    sending.responseType = "json";
+    sending.setRequestHeader("Content-Type", file.type || "application/octet-stream");
+    sending.setRequestHeader("X-Chatlane-Request", "1");
+    sending.upload.onprogress = (event) => {
+      if (event.lengthComputable) onProgress(event.loaded / event.total);
+    };
+    sending.onload = () => {
+      if (sending.status === 201) return resolve(sending.response);
+      if (sending.status === 401) for (const listener of signOutListeners) listener();
+      return reject(new ApiFailure(sending.status, sending.response));
+    };
+    sending.onerror = () => reject(new ApiFailure(0, null));
+    sending.onabort = () => reject(new ApiFailure(0, null));
+    sending.send(file);
+  });
+  return { done, stop: () => sending.abort() };
+}
+
 /** @param {Record<string, any>} given */
 function search(given) {
   const query = new URLSearchParams();
@@ -129,6 +158,8 @@ function conversations(reach) {
     get: (/** @type {string} */ id) => request("GET", at(id, search({ whole_chain: true }))),
     rows: (/** @type {string} */ id, /** @type {any} */ page) =>
       request("GET", at(id, `/rows${search(page)}`)),
+    file: (/** @type {string} */ id, /** @type {number} */ seq, /** @type {number} */ place) =>
+      BASE + at(id, `/rows/${seq}/files/${place}`),
     events: (/** @type {string} */ id) => BASE + at(id, "/events"),
     create: (/** @type {any} */ given, /** @type {string} */ key) =>
       change("POST", `${reach}/sessions`, given, { key }),

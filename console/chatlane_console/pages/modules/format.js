@@ -38,6 +38,17 @@ export const count = (value) => number.format(value);
 /** @param {number} value */
 export const compact = (value) => short.format(value);
 
+/** Return a size as people read it. @param {number} size */
+export function bytes(size) {
+  const units = ["bytes", "kB", "MB", "GB"];
+  let place = 0;
+  while (size >= 1000 && place < units.length - 1) {
+    size /= 1000;
+    place += 1;
+  }
+  return `${place && size < 10 ? size.toFixed(1) : Math.round(size)} ${units[place]}`;
+}
+
 /** Return an exact amount of money without more digits than say something. @param {string|number} amount */
 export function money(amount) {
   const value = Number(amount);

@@ -6,7 +6,7 @@ import { store, stored } from "./storage.js";
 
 /**
  * @typedef {{
- *   key: string, sessionId: string, text: string, at: string,
+ *   key: string, sessionId: string, text: string, at: string, files?: { receipt: string, name: string, size: number }[],
  *   state: "sending" | "sent" | "refused", messageId?: string, reason?: string
  * }} Message
  */
@@ -47,11 +47,16 @@ function replace(next) {
   outbox.value = messages;
 }
 
-/** @param {string} sessionId @param {string} text @returns {string} The id of the press. */
-export function send(sessionId, text) {
+/**
+ * @param {string} sessionId
+ * @param {string} text
+ * @param {{ receipt: string, name: string, size: number }[]} [files]
+ * @returns {string} The id of the press.
+ */
+export function send(sessionId, text, files = []) {
   const key = newKey();
   /** @type {Message} */
-  const message = { key, sessionId, text, at: new Date().toISOString(), state: "sending" };
+  const message = { key, sessionId, text, at: new Date().toISOString(), files, state: "sending" };
   replace((messages) => [...messages, message]);
   void deliver(sessionId);
   return key;
@@ -76,7 +81,7 @@ export function forgetShown(sessionId, rows) {
 /** Send a refused message again, as a new press. @param {Message} message */
 export function sendAgain(message) {
   forget(message.key);
-  send(message.sessionId, message.text);
+  send(message.sessionId, message.text, message.files);
 }
 
 /** @param {string} key @param {Partial<Message>} values */
@@ -98,7 +103,8 @@ async function deliver(sessionId) {
         .find((message) => message.sessionId === sessionId && message.state === "sending");
       if (!next) return;
       try {
-        const answer = await own.submit(sessionId, { text: next.text }, next.key);
+        const files = (next.files ?? []).map((file) => file.receipt);
+        const answer = await own.submit(sessionId, { text: next.text, files }, next.key);
         mark(next.key, { state: "sent", messageId: answer?.message_id });
         failures = 0;
       } catch (error) {

@@ -2,6 +2,8 @@
 import { commandOf, completions } from "../modules/commands.js";
 import { openDraft } from "../modules/drafts.js";
 import { html, useEffect, useMemo, useRef, useState, useValue } from "../modules/html.js";
+import { tell } from "../modules/messages.js";
+import { AttachButton, attachmentsOf, Chips, takesFiles } from "./attachments.js";
 import { Icon } from "./icons.js";
 
 const MAX_CHARACTERS = 60_000;
@@ -11,12 +13,14 @@ const SHOWN_CHARACTERS = 120;
 /**
  * @param {{
  *   name: string, api?: import("../modules/api.js").Conversations | null, isRunning: boolean, isOnline: boolean, blocked: string, prefilled: string,
- *   onSend: (text: string) => void, onCommand: (command: any) => void, onStop: () => void
+ *   onSend: (text: string, files: import("./attachments.js").SentFile[]) => void, onCommand: (command: any) => void, onStop: () => void
  * }} props
  */
 export function Composer({ name, api = null, isRunning, isOnline, blocked, prefilled, onSend, onCommand, onStop }) {
   const draftName = `draft.${name}`;
   const draft = useMemo(() => openDraft(name, api), [name, api]);
+  const attached = useMemo(() => attachmentsOf(name), [name]);
+  const files = useValue(attached.files);
   const text = useValue(draft.text);
   const other = useValue(draft.other);
   const [chosen, setChosen] = useState(0);
@@ -44,6 +48,27 @@ export function Composer({ name, api = null, isRunning, isOnline, blocked, prefi
     return () => removeEventListener("storage", onStorage);
   }, [draft]);
 
+  useEffect(() => {
+    // The whole conversation takes files: a browser would leave the page for a file that is dropped beside the field.
+    const place = field.current?.closest("main");
+    if (!place || !takesFiles() || blocked) return undefined;
+    const hasFiles = (/** @type {DragEvent} */ event) => Boolean(event.dataTransfer?.types.includes("Files"));
+    const onDrag = (/** @type {DragEvent} */ event) => {
+      if (hasFiles(event)) event.preventDefault();
+    };
+    const onDrop = (/** @type {DragEvent} */ event) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      attached.addAll(event.dataTransfer?.files ?? []);
+    };
+    place.addEventListener("dragover", onDrag);
+    place.addEventListener("drop", onDrop);
+    return () => {
+      place.removeEventListener("dragover", onDrag);
+      place.removeEventListener("drop", onDrop);
+    };
+  }, [attached, blocked]);
+
   const found = completions(text, isRunning);
   const place = Math.min(chosen, found.length - 1);
 
@@ -55,12 +80,16 @@ export function Composer({ name, api = null, isRunning, isOnline, blocked, prefi
   function submit() {
     // From the field: a second press may come before the page shows that the first one emptied it.
     const whole = (field.current?.value ?? text).trim();
-    if (!whole || blocked) return;
+    if ((!whole && !attached.files.peek().length) || blocked) return;
     const command = commandOf(whole);
+    if (!command && attached.isSending()) {
+      tell("A file is still being sent. Send the message after that.");
+      return;
+    }
     if (field.current) field.current.value = "";
     write("");
     if (command) onCommand(command);
-    else onSend(whole);
+    else onSend(whole, attached.take());
     field.current?.focus();
   }
   /** @param {number} at */
@@ -93,6 +122,15 @@ export function Composer({ name, api = null, isRunning, isOnline, blocked, prefi
     }
   }
 
+  /** @param {ClipboardEvent} event */
+  function onPaste(event) {
+    // Copied text may come with a picture of itself.
+    const pasted = event.clipboardData;
+    if (!pasted?.files.length || pasted.types.includes("text/plain") || !takesFiles()) return;
+    event.preventDefault();
+    attached.addAll(pasted.files);
+  }
+
   return html`<form class="composer" onSubmit=${(/** @type {Event} */ event) => {
     event.preventDefault();
     submit();
@@ -122,8 +160,10 @@ export function Composer({ name, api = null, isRunning, isOnline, blocked, prefi
         placeholder=${blocked || "Write a message, or / for a command"} disabled=${Boolean(blocked)}
         aria-autocomplete="list" aria-controls=${found.length ? "commands" : undefined}
         aria-activedescendant=${found.length ? `command-${found[place]?.word}` : undefined}
-        onInput=${(/** @type {any} */ event) => write(event.target.value)} onKeyDown=${onKey}></textarea>
+        onInput=${(/** @type {any} */ event) => write(event.target.value)} onKeyDown=${onKey} onPaste=${onPaste}></textarea>
+      <${Chips} attached=${attached} />
       <div class="composer-line">
+        <${AttachButton} attached=${attached} isBlocked=${Boolean(blocked)} />
         <span class="hint">${isOnline ? (isRunning ? "A message now is taken into the answer, or answered next." : "Enter sends, Shift+Enter begins a line") : "Without connection. Messages are kept and sent later."}</span>
         ${isRunning &&
         html`<button type="button" class="button icon" aria-label="Stop the answer" title="Stop the answer"
@@ -131,7 +171,7 @@ export function Composer({ name, api = null, isRunning, isOnline, blocked, prefi
             setStopping(true);
             onStop();
           }}><${Icon} name="stop" /></button>`}
-        <button type="submit" class="button main icon" aria-label="Send" title="Send" disabled=${!text.trim() || Boolean(blocked)}>
+        <button type="submit" class="button main icon" aria-label="Send" title="Send" disabled=${(!text.trim() && !files.length) || Boolean(blocked)}>
           <${Icon} name="send" />
         </button>
       </div>

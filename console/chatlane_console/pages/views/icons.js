@@ -11,6 +11,7 @@ const PATHS = {
   down: "M12 5v14M6 13l6 6 6-6",
   theme: "M12 4a8 8 0 1 0 0 16V4Z",
   pin: "M9 4h6l-1 6 3 3H7l3-3-1-6ZM12 13v7",
+  attach: "M20 11l-8 8a5 5 0 0 1-7-7l8-8a3.5 3.5 0 0 1 5 5l-8 8a2 2 0 0 1-3-3l7-7",
   file: "M7 3h7l4 4v14H7zM14 3v4h4",
   lock: "M7 11h10v9H7zM9 11V8a3 3 0 0 1 6 0v3",
   check: "M5 13l4 4L19 7",

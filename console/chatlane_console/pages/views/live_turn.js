@@ -2,7 +2,8 @@
 import { clockTime } from "../modules/format.js";
 import { html } from "../modules/html.js";
 import { forget, sendAgain } from "../modules/outbox.js";
-import { Text, Thought, Tool } from "./row.js";
+import { attachmentsOf } from "./attachments.js";
+import { Files, Text, Thought, Tool } from "./row.js";
 
 const WAITS = {
   error: "The last try failed. The agent tries again",
@@ -60,7 +61,10 @@ function Plan({ entries }) {
 export function OnItsWay({ message, isOnline, onEdit }) {
   return html`<article class="row person" aria-label="Your message">
     <header class="row-head"><span class="name">You</span><time datetime=${message.at}>${clockTime(message.at)}</time></header>
-    <div class="said" dir="auto"><div class="text"><p class="as-written">${message.text}</p></div></div>
+    <div class="said" dir="auto">
+      ${message.text && html`<div class="text"><p class="as-written">${message.text}</p></div>`}
+      <${Files} files=${(message.files ?? []).map((file) => ({ name: file.name, size_bytes: file.size }))} />
+    </div>
     <div class="row-marks">
       ${message.state === "sending" && html`<span class="badge">${isOnline ? "sending" : "is sent when the connection is back"}</span>`}
       ${message.state === "sent" && html`<span class="badge run">waits for the agent</span>`}
@@ -71,6 +75,7 @@ export function OnItsWay({ message, isOnline, onEdit }) {
       <button type="button" class="button small" onClick=${() => sendAgain(message)}>Send again</button>
       <button type="button" class="button small" onClick=${() => {
         forget(message.key);
+        attachmentsOf(message.sessionId).giveBack(message.files ?? []);
         onEdit(message.text);
       }}>Edit</button>
       <button type="button" class="button small" onClick=${() => forget(message.key)}>Remove</button>

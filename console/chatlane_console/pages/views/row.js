@@ -1,8 +1,14 @@
 // One row of a conversation, with the tool calls that belong to it.
-import { clockTime, compact, exactTime } from "../modules/format.js";
+import { bytes, clockTime, compact, exactTime } from "../modules/format.js";
 import { html, useMemo } from "../modules/html.js";
 import { markdown, outward, safeAddress } from "../modules/markdown.js";
+import { takesFiles } from "./attachments.js";
 import { Icon } from "./icons.js";
+
+// Keys of the store of this server.
+const STORED = /\/[0-9a-f]{64}\.[^/]+$/;
+const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const MAX_PICTURE_BYTES = 5_000_000;
 
 const UNANSWERED = {
   failed: "not answered: the agent failed",
@@ -24,11 +30,11 @@ function PlainText({ text }) {
 
 /**
  * @param {{
- *   row: any, results: Map<string, any>, isFound: boolean, canChange: boolean, isOwnName: string,
+ *   row: any, results: Map<string, any>, isFound: boolean, canChange: boolean, addressOf: (place: number) => string,
  *   onEdit: (row: any) => void, onBranch: (row: any) => void
  * }} props
  */
-export function Row({ row, results, isFound, canChange, onEdit, onBranch }) {
+export function Row({ row, results, isFound, canChange, addressOf, onEdit, onBranch }) {
   const isPerson = row.role === "user";
   const name = isPerson ? row.author_name || row.author || "Person" : nameOf(row);
   const text = row.content ?? "";
@@ -50,7 +56,7 @@ export function Row({ row, results, isFound, canChange, onEdit, onBranch }) {
           ? text && html`<${PlainText} text=${text} />`
           : text && html`<${Text} text=${text} />`}
       ${special(row)}
-      <${Files} files=${row.attachments} />
+      <${Files} files=${row.attachments} addressOf=${addressOf} />
     </div>`}
     ${(row.tool_calls ?? []).map(
       (/** @type {any} */ call) =>
@@ -106,14 +112,24 @@ function Reply({ row }) {
   return html`<blockquote class="reply">${author && html`<strong>${author}: </strong>`}${quoted.slice(0, 300)}</blockquote>`;
 }
 
-/** @param {{ files: any[] }} props */
-function Files({ files }) {
+/**
+ * Files of a message; those in the store of this server come from it, and pictures of them are shown.
+ * @param {{ files: any[], addressOf?: (place: number) => string }} props
+ */
+export function Files({ files, addressOf = undefined }) {
   if (!files?.length) return null;
   return html`<ul class="files" aria-label="Files">
-    ${files.map((file) => {
+    ${files.map((file, place) => {
       const name = file.name || file.kind || "file";
-      const size = file.size_bytes ? ` · ${compact(file.size_bytes)} bytes` : "";
+      const size = file.size_bytes ? ` · ${bytes(file.size_bytes)}` : "";
       const label = html`<${Icon} name="file" /><span>${name}${size}</span>`;
+      if (addressOf && takesFiles() && STORED.test(file.key ?? "")) {
+        const address = addressOf(place);
+        const isPicture = PICTURES.has(file.media_type) && (file.size_bytes ?? 0) <= MAX_PICTURE_BYTES;
+        return html`<li class="file"><a href=${address} download=${name}>
+          ${isPicture && html`<img class="picture" src=${address} alt="" loading="lazy" />`}${label}
+        </a></li>`;
+      }
       const address = safeAddress(file.url ?? "");
       return html`<li class="file">${address ? outward(address, label) : label}</li>`;
     })}

@@ -104,10 +104,10 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
       onEdit=${actions.edit} onBranch=${actions.branch} onText=${setFilled} />
     <${Composer} name=${talk.id} api=${isOperator ? null : talk.api} isRunning=${isBusy || Boolean(live)} isOnline=${connection !== "lost"} blocked=${blocked}
       prefilled=${filled}
-      onSend=${(/** @type {string} */ text) => {
+      onSend=${(/** @type {string} */ text, /** @type {any[]} */ files) => {
         setFilled("");
         if (!talk.isAtEnd.value) talk.toEnd();
-        send(talk.id, text);
+        send(talk.id, text, files);
       }}
       onCommand=${actions.command} onStop=${() => act(() => talk.api.stop(talk.id))} />
   </main>`;
@@ -339,6 +339,7 @@ function Log({ talk, around, showsReasoning, isOnline, onEdit, onBranch, onText 
     if (name !== day) elements.push(html`<p class="day" key=${`day.${row.created_at}`}>${name}</p>`);
     day = name;
     elements.push(html`<${Row} key=${keyOf(row)} row=${row} results=${results} isFound=${around === row.seq}
+      addressOf=${(/** @type {number} */ place) => talk.api.file(row.session_id ?? talk.id, row.seq, place)}
       canChange=${!row.session_id || row.session_id === talk.id} onEdit=${onEdit} onBranch=${onBranch} />`);
   }
   const isEmpty = session && !rows.length && !mine.length && !live;

@@ -12,8 +12,16 @@ from aiohttp.test_utils import TestServer
 from typer.testing import CliRunner
 
 from chatlane_adapters.commands import app
-from chatlane_adapters.kit.media import MediaRefusedError, MediaSettings, MediaStore, open_media
-from chatlane_adapters.kit.media_links import link_secret
+from chatlane_adapters.kit.settings import AdapterMediaSettings
+from chatlane_client.media.links import link_secret
+from chatlane_client.media.store import (
+    MediaRefusedError,
+    MediaSettings,
+    MediaStore,
+    chat_folder,
+    folder_of,
+    open_media,
+)
 from chatlane_schemas import Attachment, Chat, InboundEvent, new_envelope_id
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 100
@@ -44,7 +52,7 @@ async def in_chunks(content: bytes) -> AsyncIterator[bytes]:
 
 async def kept(media: MediaStore, content: bytes = PNG, chat: str = "7", **more: str) -> Attachment:
     its = {"media_type": "image/png", **more}
-    return await media.keep(message(chat), in_chunks(content), **its)
+    return await media.keep(folder_of(message(chat)), in_chunks(content), **its)
 
 
 async def answer(url: str | None) -> tuple[int, str, bytes]:
@@ -59,6 +67,10 @@ async def test_a_link_leads_to_the_file(media: MediaStore) -> None:
     its = attachment
     assert expected == (its.media_type, its.size_bytes, its.name, its.kind)
     assert await answer(attachment.url) == (200, "image/png", PNG)
+    stored = await media.read(str(attachment.key))
+    assert (stored.size_bytes, b"".join([it async for it in stored.content])) == (len(PNG), PNG)
+    with pytest.raises(FileNotFoundError):
+        await media.read("telegram/bot/none/gone.png")
 
 
 async def test_a_link_is_valid_for_its_file_and_time_only(media: MediaStore) -> None:
@@ -78,7 +90,7 @@ async def test_the_same_file_is_stored_once_in_each_chat(media: MediaStore) -> N
     first, again, elsewhere = await kept(media), await kept(media), await kept(media, chat="8")
     assert first.key == again.key
     assert first.key != elsewhere.key
-    assert str(first.key).startswith("telegram/bot/")
+    assert str(first.key).startswith(chat_folder("telegram", "bot", "7"))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +178,7 @@ def test_an_operator_deletes_the_files_of_a_chat(
         monkeypatch.setenv(f"CHATLANE_ADAPTER_{name}", value)
 
     async def keep_two() -> Attachment:
-        async with open_media(MediaSettings()) as media:
+        async with open_media(AdapterMediaSettings()) as media:
             assert media is not None
             await kept(media)
             return await kept(media, chat="8")

@@ -1,7 +1,8 @@
 """Keep files of chats by reference, in an object store or in a local directory.
 
 A message carries the key of a file and a signed link that ends. The key begins with the platform,
-the account and the digest of the chat, so that the files of a chat can be deleted together.
+the account and the digest of the chat: the folder, so that the files of a chat can be deleted
+together.
 """
 
 import hashlib
@@ -13,14 +14,13 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Annotated, Final, TypeAlias
+from typing import IO, Annotated, Final, NamedTuple, TypeAlias
 
 import obstore
 from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store, from_url
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, Field
 
-from chatlane_adapters.kit.media_links import LinkServer, link_secret
+from chatlane_client.media.links import LinkServer, link_secret
 from chatlane_schemas import Attachment, InboundEvent
 from chatlane_schemas.topology import subjects
 
@@ -30,6 +30,8 @@ Sign: TypeAlias = Callable[[str, timedelta], Awaitable[str]]
 _MIB: Final = 1024 * 1024
 _UNKNOWN: Final = "application/octet-stream"
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,100}")
+# Keys that this module makes; others may lead anywhere in a bucket.
+_KEY: Final = re.compile(r"[^/]+/[^/]+/[0-9a-z_-]+/[0-9a-f]{64}\.[a-z0-9.+-]{1,20}")
 _HEAD_BYTES: Final = 16
 # How a file of a type begins. A file that begins in another way is not served under that type.
 _BEGINNINGS: Final = {
@@ -53,12 +55,20 @@ class MediaStoreError(Exception):
     """The settings name no store that can hold files of chats."""
 
 
-class MediaSettings(BaseSettings):
-    """Settings of the store for files of chats; without `url`, files stay on their platform."""
+class StoredFile(NamedTuple):
+    """A file that is read from the store.
 
-    model_config = SettingsConfigDict(
-        env_prefix="CHATLANE_ADAPTER_MEDIA_", extra="ignore", hide_input_in_errors=True
-    )
+    Attributes:
+        size_bytes: Its size.
+        content: Its bytes.
+    """
+
+    size_bytes: int
+    content: AsyncIterator[bytes]
+
+
+class MediaSettings(BaseModel):
+    """Settings of the store for files of chats; without `url`, there is no store."""
 
     url: Annotated[
         str | None,
@@ -126,20 +136,20 @@ class MediaStore:
 
     async def keep(
         self,
-        event: InboundEvent,
+        folder: str,
         content: AsyncIterable[bytes],
         *,
         media_type: str,
         name: str | None = None,
         kind: str | None = None,
     ) -> Attachment:
-        """Keep a file of a message and return the reference to it.
+        """Keep a file and return the reference to it.
 
-        The same file in the same chat is stored once. A file that does not begin as its media type
-        does is of an unknown type.
+        The same file in the same folder is stored once. A file that does not begin as its media
+        type does is of an unknown type.
 
         Args:
-            event: The message.
+            folder: Beginning of the key, from `folder_of` or `chat_folder`.
             content: The bytes of the file.
             media_type: As the platform names it.
             name: Name that people see.
@@ -156,8 +166,7 @@ class MediaStore:
         with TemporaryFile() as spool:
             digest, size, head = await self._spool(content, spool)
             media_type = _checked(media_type, head)
-            chat = chat_prefix(event.platform, event.account, subjects.chat_token_of(event))
-            key = f"{chat}{digest}{mimetypes.guess_extension(media_type) or '.bin'}"
+            key = f"{folder}{digest}{mimetypes.guess_extension(media_type) or '.bin'}"
             if not await self._has(key):
                 await self._put(key, spool, media_type)
         return Attachment(
@@ -172,6 +181,22 @@ class MediaStore:
     async def link(self, key: str) -> str:
         """Return a link to a file; everybody who has the link can read the file until it expires."""
         return await self._sign(key, timedelta(hours=self._settings.link_hours))
+
+    async def read(self, key: str) -> StoredFile:
+        """Return the content of a file.
+
+        Raises:
+            FileNotFoundError: The store has no such file.
+        """
+        if not _KEY.fullmatch(key):
+            raise FileNotFoundError(key)
+        found = await obstore.get_async(self._store, key)
+
+        async def content() -> AsyncIterator[bytes]:
+            async for chunk in found.stream():
+                yield bytes(chunk)
+
+        return StoredFile(found.meta["size"], content())
 
     async def delete(self, *keys: str) -> None:
         """Delete files by the keys that attachments name; a missing file is no error."""
@@ -190,8 +215,8 @@ class MediaStore:
             account: Declared name of the account.
             chat_id: Platform's id of the chat.
         """
-        prefix = chat_prefix(platform, account, subjects.chat_token(chat_id))
-        return await self._delete_found(prefix, lambda _: True)
+        folder = chat_folder(platform, account, chat_id)
+        return await self._delete_found(folder, lambda _: True)
 
     async def delete_older(self, before: datetime) -> int:
         """Delete all files that were stored before a time and return how many there were."""
@@ -236,9 +261,14 @@ class MediaStore:
         await obstore.put_async(self._store, key, spool, attributes=attributes)
 
 
-def chat_prefix(platform: str, account: str, chat: str) -> str:
-    """Return how the keys of all files of a chat begin; the chat is its token in subjects."""
-    return f"{platform}/{account}/{chat}/"
+def folder_of(event: InboundEvent) -> str:
+    """Return the beginning of the keys of all files in the chat of an event."""
+    return f"{event.platform}/{event.account}/{subjects.chat_token_of(event)}/"
+
+
+def chat_folder(platform: str, account: str, chat_id: str) -> str:
+    """Return the beginning of the keys of all files in a chat; of a DM the chat is the person."""
+    return f"{platform}/{account}/{subjects.chat_token(chat_id)}/"
 
 
 def _checked(media_type: str, head: bytes) -> str:

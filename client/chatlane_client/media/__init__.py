@@ -1,0 +1,1 @@
+"""Files of chats and of people, kept by reference; needs the extra `media`."""
