@@ -25,6 +25,9 @@ RENDERED: Final[Mapping[str, str]] = {
 # Namespaces of teams that run an agent.
 TEAMS: Final = ("agent-team", "local-agent")
 INSTALLATIONS: Final = ("local", "production", "production-external")
+# What the API refuses in place of the network of an external Postgres, and what tests set.
+UNSET_NETWORK: Final = "set-in-postgres-network.yaml"
+NETWORK_OF_POSTGRES: Final = "10.2.0.0/24"
 
 Manifest: TypeAlias = dict[str, Any]
 Labels: TypeAlias = Mapping[str, str]
@@ -44,9 +47,14 @@ def tool(name: str) -> str:
 
 @cache
 def rendered_text(name: str) -> str:
-    """Return what would be applied, as kubectl says it."""
+    """Return what would be applied, as kubectl prints it."""
+    return kustomized(FOLDER / RENDERED[name])
+
+
+def kustomized(folder: Path) -> str:
+    """Return what would be applied of a folder, with a network of Postgres."""
     done = subprocess.run(  # noqa: S603 # the tool we were given
-        [tool("kubectl"), "kustomize", FOLDER / RENDERED[name]],
+        [tool("kubectl"), "kustomize", folder],
         check=False,
         capture_output=True,
         text=True,
@@ -55,7 +63,7 @@ def rendered_text(name: str) -> str:
     assert done.returncode == 0, done.stderr
     # Such as a field that kustomize will drop.
     assert done.stderr == ""
-    return done.stdout
+    return done.stdout.replace(UNSET_NETWORK, NETWORK_OF_POSTGRES)
 
 
 @cache

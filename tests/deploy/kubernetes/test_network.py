@@ -1,11 +1,17 @@
 """Who may reach whom in a cluster: exactly what is written here."""
 
+import ipaddress
+import re
 from typing import Final
 
 import pytest
+import yaml
 
 from tests.deploy.kubernetes.manifests import (
+    FOLDER,
+    NETWORK_OF_POSTGRES,
     RENDERED,
+    UNSET_NETWORK,
     Workload,
     matches,
     objects,
@@ -15,7 +21,6 @@ from tests.deploy.kubernetes.manifests import (
 from tests.deploy.kubernetes.reachability import Place, reachable
 
 CLIENTS: Final = {"chatlane/clients": "allowed"}
-OUTSIDE: Final = "10.0.0.0/8"
 
 # What is in a cluster besides what we render.
 DNS: Final = Place("dns", "kube-system", {"k8s-app": "kube-dns"}, frozenset({53, 9153}))
@@ -30,7 +35,9 @@ OPENSHIFT_DNS: Final = Place(
 NAMES: Final = (("dns", 53), ("node-dns", 53), ("openshift-dns", 5353))
 API: Final = Place("api", "", {}, frozenset({443}), address="the control plane's")
 WEB: Final = Place("web", "", {}, frozenset({80, 443, 4222, 5432}), address="anywhere")
-POSTGRES_OUTSIDE: Final = Place("outside", "", {}, frozenset({22, 5432}), address=OUTSIDE)
+POSTGRES_OUTSIDE: Final = Place(
+    "outside", "", {}, frozenset({22, 5432}), address=NETWORK_OF_POSTGRES
+)
 PROMETHEUS: Final = Place(
     "prometheus", "monitoring", {"app": "prometheus"}, frozenset({9090, 4318})
 )
@@ -183,3 +190,13 @@ def test_every_policy_means_somebody(overlay: str) -> None:
         and not any(matches(its["spec"]["podSelector"], one) for one in labels)
     ]
     assert idle == []
+
+
+def test_the_network_of_an_external_postgres_is_one_value_that_an_operator_sets() -> None:
+    folder = FOLDER / "overlays/production-external"
+    value = yaml.safe_load((folder / "postgres-network.yaml").read_text())["data"]["cidr"]
+    assert value == UNSET_NETWORK
+    with pytest.raises(ValueError, match=UNSET_NETWORK):
+        ipaddress.ip_network(value)
+    # The overlay has no other address.
+    assert re.findall(r"\d+\.\d+\.\d+\.\d+", (folder / "kustomization.yaml").read_text()) == []

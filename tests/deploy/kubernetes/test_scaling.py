@@ -1,10 +1,12 @@
 """How many replicas there may be, who decides it, and what the servers have for them."""
 
+import copy
 import itertools
 import re
 from pathlib import Path
 from typing import Any, Final
 
+import jsonschema
 import pytest
 import yaml
 
@@ -165,6 +167,23 @@ def test_custom_resources_are_what_their_operators_read(overlay: str) -> None:
             "local-agent": set(),
         }[overlay]
     )
+
+
+def test_a_field_that_an_operator_does_not_know_is_refused() -> None:
+    broken = copy.deepcopy(objects("agent-team", "ScaledObject")["echo-worker"])
+    broken["spec"]["fallback"]["replica"] = 2
+    with pytest.raises(jsonschema.ValidationError, match="replica"):
+        validate(broken)
+
+
+@each_overlay
+def test_autoscalers_keep_the_rules_of_keda_that_are_in_no_schema(overlay: str) -> None:
+    for scaler in objects(overlay, "ScaledObject").values():
+        triggers = scaler["spec"]["triggers"]
+        # KEDA uses the fallback only for an average, and not for a trigger of processor time.
+        asked = [trigger for trigger in triggers if trigger["type"] != "cpu"]
+        assert {trigger["metricType"] for trigger in asked} == {"AverageValue"}
+        assert len({trigger["name"] for trigger in triggers}) == len(triggers)
 
 
 @each_overlay
