@@ -27,7 +27,7 @@ from chatlane.decisions.claim_recovery import InboundProgress
 from chatlane.decisions.limits.dead_letter_limits import DeadLetterLimits
 from chatlane.decisions.unit_of_work import UnitOfWorkFactory
 from chatlane.domain.counts import Inconsistency
-from chatlane.domain.limits.shares import declared_owners
+from chatlane.domain.limits.shares import declared_owners, declared_owners_of_streams
 from chatlane.domain.log import LOGS
 from chatlane.errors import SchemaMismatchError, TransientError
 from chatlane.ingest.batch_committer import Batches
@@ -566,11 +566,11 @@ def _jobs(
         LogShares(bus.client),
         transaction,
         app.metrics,
-        owners=declared_owners(app.catalog),
+        owners=declared_owners_of_streams(app.catalog),
         trim_above=app.settings.streams.trim_above,
     )
     app.share_notices = notices = ShareNotices(
-        transaction, contents, lambda: reconciler.found, declared_owners(app.catalog)
+        transaction, contents, lambda: reconciler.found, declared_owners_of_streams(app.catalog)
     )
     shares = (*trimmer.jobs(), *notices.jobs())
     left = Job("outbox of full streams", timedelta(seconds=1), relay.count_left)

@@ -29,6 +29,7 @@ from chatlane_schemas.topology.streams import (
     COMPARING_CONSUMER,
     DEFAULT_SLOTS,
     ERASING_CONSUMER,
+    SHARES_CONSUMER,
     STREAMS_OF_PEOPLE,
     DurableAgent,
     StreamName,
@@ -161,6 +162,9 @@ def router(principal: str) -> Permissions:
             *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in _WITH_READERS),
             # Lists the messages of ROUTED, to find those that it lost.
             *_reading_by_oneself(StreamName.ROUTED, COMPARING_CONSUMER),
+            # Counts the messages of an account in OUTBOUND, and purges its oldest when it is filling.
+            *_reading_by_oneself(StreamName.OUTBOUND, SHARES_CONSUMER),
+            f"{_API}.STREAM.PURGE.{StreamName.OUTBOUND}",
             # Deletes messages that were deleted or edited before they reached a worker.
             f"{_API}.STREAM.MSG.DELETE.{StreamName.ROUTED}",
             f"{_API}.CONSUMER.PAUSE.{StreamName.ROUTED}.*",

@@ -233,6 +233,12 @@ COMPARING_CONSUMER: Final = "comparing"
 No agent can have a durable of that name, because those end in a number.
 """
 
+SHARES_CONSUMER: Final = "shares"
+"""Consumer with which a router counts the messages of an account in OUTBOUND.
+
+No account can have a durable of that name, because those contain a `=`.
+"""
+
 ERASING_CONSUMER: Final = "erasing"
 """Consumer with which the erasure job reads a stream to find messages of an erased person."""
 

@@ -1,8 +1,12 @@
-"""Make room in a log that is filling up: purge the oldest messages of its largest owners.
+"""Make room in a log or in OUTBOUND when it is filling up: purge the oldest of its largest owners.
 
 Without this one adapter could fill INBOUND, and NATS would reject every other account until the
 end of the replay window. Only messages before the least cursor are purged: all of them are
 decided. The cost is a shorter replay window, and only for the owner of the messages.
+
+In OUTBOUND an adapter that delivers nothing, or traffic above what `streams.max_bytes` allows for,
+would stop the answers of every account. What was delivered is purged first. What was not is purged
+only of an account that fills more than half of the stream with it while others use it, too.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import asyncio
 from dataclasses import InitVar, dataclass
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chatlane.domain.limits.shares import bytes_to_trim, label_of
 from chatlane.domain.log import LOGS
@@ -25,8 +29,9 @@ from chatlane.store.logs.log_trims import Trim
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from chatlane.domain.limits.shares import SharedStream
     from chatlane.domain.log import LogName
-    from chatlane.nats.log_shares import LogShares
+    from chatlane.nats.log_shares import LogShares, LogSize, OwnerUsage
     from chatlane.observability.metrics import Metrics
     from chatlane.postgres.pool import Transaction
 
@@ -37,30 +42,41 @@ _TRIMMED_TO: Final = 0.8
 # each message, so few large purges are better; a pause after each lets the server store as long.
 _PLACES_AT_ONCE: Final = 50_000
 _LEAST_PLACES: Final = 10
+# Part of OUTBOUND that one account may fill with undelivered messages.
+_MOST_UNDELIVERED: Final = 0.5
+
+_TRIMMED: Final[tuple[SharedStream, ...]] = (*LOGS, "outbound")
 
 _log = get_logger("log_trimmer")
 
 
+class _Purgeable(NamedTuple):
+    """Messages of one owner that may be purged: how many, and before which sequence they are."""
+
+    messages: int
+    below: int
+
+
 @dataclass
 class LogTrimmer:
-    """Purge decided messages early while a log is filling up.
+    """Purge decided and delivered messages early while a log or OUTBOUND is filling up.
 
     Several routers may do this at once: a router does not find what another one has purged.
 
     Attributes:
-        shares: Access to the logs.
+        shares: Access to the streams.
         metrics: Exports the shares and the number of purged messages.
-        owners: The declared accounts and agents, by log.
-        trim_above: A log is trimmed when it exceeds this part of its size limit.
+        owners: The declared accounts and agents, by stream.
+        trim_above: A stream is trimmed when it exceeds this part of its size limit.
     """
 
     shares: LogShares
     transaction: Transaction
     metrics: Metrics
-    owners: InitVar[Mapping[LogName, Collection[str]]]
+    owners: InitVar[Mapping[SharedStream, Collection[str]]]
     trim_above: float
 
-    def __post_init__(self, owners: Mapping[LogName, Collection[str]]) -> None:
+    def __post_init__(self, owners: Mapping[SharedStream, Collection[str]]) -> None:
         self._owners = {log: {*names, UNPARTITIONED} for log, names in owners.items()}
 
     def jobs(self) -> tuple[Job, ...]:
@@ -75,28 +91,60 @@ class LogTrimmer:
             StoreUnavailableError: The next run retries.
         """
         shares: dict[tuple[str, ...], float] = {}
-        purged = sum([await self._trim(log, shares) for log in LOGS])
+        purged = sum([await self._trim(log, shares) for log in _TRIMMED])
         show(self.metrics.log_share, shares)
         return purged
 
-    async def _trim(self, log: LogName, shares: dict[tuple[str, ...], float]) -> int:
+    async def _trim(self, log: SharedStream, shares: dict[tuple[str, ...], float]) -> int:
         size = await self.shares.find_size(log)
         if size is None or size.held_bytes <= self.trim_above * size.max_bytes:
             return 0
         held = await self.shares.measure(log, size.state, self._owners[log])
-        sizes = {owner: holding.held_bytes for owner, holding in held.items()}
-        for owner, held_bytes in sizes.items():
+        for owner, holding in held.items():
             labels = log, self._label(log, owner)
-            shares[labels] = shares.get(labels, 0) + held_bytes
-        below = await self._find_bound(log, size.state.generation)
-        if below is None or below <= size.state.first_sequence:
-            return 0
+            shares[labels] = shares.get(labels, 0) + holding.held_bytes
         excess = size.held_bytes - int(_TRIMMED_TO * self.trim_above * size.max_bytes)
+        purgeable = await (
+            self._delivered(size, held, excess)
+            if log == "outbound"
+            else self._decided(log, size, held)
+        )
+        sizes = {
+            owner: part.messages * held[owner].message_bytes for owner, part in purgeable.items()
+        }
         purged = 0
         for owner, wanted in bytes_to_trim(sizes, excess).items():
             messages = -(-wanted // held[owner].message_bytes)
+            below = purgeable[owner].below
             purged += await self._trim_owner(log, owner, messages, below, size.state.generation)
         return purged
+
+    async def _decided(
+        self, log: LogName, size: LogSize, held: Mapping[str, OwnerUsage]
+    ) -> dict[str, _Purgeable]:
+        below = await self._find_bound(log, size.state.generation)
+        if below is None or below <= size.state.first_sequence:
+            return {}
+        return {owner: _Purgeable(usage.messages, below) for owner, usage in held.items()}
+
+    async def _delivered(
+        self, size: LogSize, held: Mapping[str, OwnerUsage], excess: int
+    ) -> dict[str, _Purgeable]:
+        found: dict[str, _Purgeable] = {}
+        for owner, usage in held.items():
+            below = await self.shares.find_undelivered(owner) or 0
+            undelivered = (
+                await self.shares.count("outbound", owner, below) if below else usage.messages
+            )
+            found[owner] = _Purgeable(usage.messages - undelivered, below)
+        delivered = sum(part.messages * held[owner].message_bytes for owner, part in found.items())
+        if delivered >= excess or len(held) == 1:
+            return found
+        most = _MOST_UNDELIVERED * size.max_bytes
+        for owner, usage in held.items():
+            if usage.held_bytes - found[owner].messages * usage.message_bytes > most:
+                found[owner] = _Purgeable(usage.messages, size.state.last_sequence + 1)
+        return found
 
     async def _find_bound(self, log: LogName, generation: str) -> int | None:
         """Return the least cursor, or None if a partition has a cursor in another generation."""
@@ -104,7 +152,7 @@ class LogTrimmer:
             return await partitions.least_cursor(connection, log, generation)
 
     async def _trim_owner(
-        self, log: LogName, owner: str, wanted: int, below: int, generation: str
+        self, log: SharedStream, owner: str, wanted: int, below: int, generation: str
     ) -> int:
         """Purge the oldest messages of an owner until about `wanted` are purged."""
         purged = 0
@@ -140,5 +188,5 @@ class LogTrimmer:
             )
         return purged
 
-    def _label(self, log: LogName, owner: str) -> str:
+    def _label(self, log: SharedStream, owner: str) -> str:
         return label_of(owner, self._owners[log])

@@ -20,7 +20,7 @@ from chatlane_schemas.topology.streams import StreamName
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from chatlane.domain.log import LogName
+    from chatlane.domain.limits.shares import SharedStream
     from chatlane.postgres.pool import Transaction
 
 _EVERY: Final = timedelta(seconds=10)
@@ -44,7 +44,7 @@ class ShareNotices:
     Attributes:
         contents: Counts messages outside all partitions.
         found: Returns the findings of the last comparison of database and streams.
-        owners: The declared accounts and agents, by log.
+        owners: The declared accounts and agents, by stream.
 
     Attributes:
         notices: One for each kind, log and owner: `log_trimmed inbound telegram/main`.
@@ -53,7 +53,7 @@ class ShareNotices:
     transaction: Transaction
     contents: Contents
     found: Callable[[], Mapping[str, int]]
-    owners: Mapping[LogName, Collection[str]]
+    owners: Mapping[SharedStream, Collection[str]]
     notices: tuple[str, ...] = field(default=(), init=False)
 
     def jobs(self) -> tuple[Job, ...]:

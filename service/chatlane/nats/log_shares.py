@@ -1,4 +1,4 @@
-"""Measure the share of a log that each account or agent holds, and purge its oldest messages."""
+"""Measure the share of a stream that each account or agent holds; purge its oldest messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from chatlane.nats.jetstream import JetStream, StreamState, stream_state
 from chatlane.nats.stream_scan import open_pass
 from chatlane.nats.topology import LOG_STREAMS
 from chatlane_schemas.topology import subjects
+from chatlane_schemas.topology.streams import SHARES_CONSUMER, StreamName, outbound_durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nats.aio.client import Client
 
-    from chatlane.domain.log import LogName
+    from chatlane.domain.limits.shares import SharedStream
 
 UNPARTITIONED: Final = "unpartitioned"
 """The owner of all events that were published with a wildcard in place of a chat."""
@@ -34,10 +35,15 @@ _SIZE_SAMPLES: Final = 8
 _OVERHEAD_BYTES: Final = 120
 _INACTIVE: Final = timedelta(seconds=10)
 _PATIENCE: Final = timedelta(seconds=30)
+_STREAMS: Final[Mapping[SharedStream, StreamName]] = {
+    "inbound": LOG_STREAMS["inbound"],
+    "results": LOG_STREAMS["results"],
+    "outbound": StreamName.OUTBOUND,
+}
 
 
 class LogSize(NamedTuple):
-    """Size of a log; `max_bytes` is 0 if there is no limit."""
+    """Size of a stream; `max_bytes` is 0 if there is no limit."""
 
     state: StreamState
     held_bytes: int
@@ -45,7 +51,7 @@ class LogSize(NamedTuple):
 
 
 class OwnerUsage(NamedTuple):
-    """Share of a log that one owner holds: an exact message count and an estimated mean size."""
+    """Share of a stream that one owner holds: an exact message count and an estimated mean size."""
 
     messages: int
     message_bytes: int
@@ -57,7 +63,7 @@ class OwnerUsage(NamedTuple):
 
 
 class LogShares:
-    """Measures and purges the messages of one owner in a log.
+    """Measures and purges the messages of one owner in a log or in OUTBOUND.
 
     It keeps no state between two calls. The figures therefore include messages that no router has
     read yet, and stay correct after a purge or a restore.
@@ -70,22 +76,22 @@ class LogShares:
         # A purge of many messages may take a second.
         self._jetstream = JetStream(client, _PATIENCE)
 
-    async def find_size(self, log: LogName) -> LogSize | None:
-        """Return the size of a log, or None if there is no such stream."""
-        info = await self._jetstream.find(f"STREAM.INFO.{LOG_STREAMS[log]}")
+    async def find_size(self, log: SharedStream) -> LogSize | None:
+        """Return the size of a stream, or None if there is no such stream."""
+        info = await self._jetstream.find(f"STREAM.INFO.{_STREAMS[log]}")
         if info is None:
             return None
         max_bytes = max(0, int(info["config"].get("max_bytes", 0)))
         return LogSize(stream_state(info), int(info["state"]["bytes"]), max_bytes)
 
     async def measure(
-        self, log: LogName, state: StreamState, declared: Iterable[str]
+        self, log: SharedStream, state: StreamState, declared: Iterable[str]
     ) -> Mapping[str, OwnerUsage]:
         """Return the share of each owner; owners without messages are absent.
 
         Args:
-            log: The log.
-            state: State of its stream.
+            log: The stream.
+            state: Its state.
             declared: Owners that are always measured. Sampling finds other owners, with a
                 probability that grows with the number of their messages.
         """
@@ -96,60 +102,81 @@ class LogShares:
                 owners.add(owner_of(log, found[0]))
         holdings: dict[str, OwnerUsage] = {}
         for owner in sorted(owners):
-            if messages := await self._count(log, owner):
+            if messages := await self.count(log, owner):
                 holdings[owner] = OwnerUsage(messages, await self._mean_bytes(log, state, owner))
         return holdings
 
-    async def find_first(self, log: LogName, owner: str) -> int | None:
-        """Return the sequence of the oldest message of an owner."""
-        found = await self._jetstream.find_next_message(LOG_STREAMS[log], 1, _filter(log, owner))
-        return found.sequence if found else None
-
-    async def purge(self, log: LogName, owner: str, below: int) -> int:
-        """Purge the messages of an owner before a sequence; return their number."""
-        answer = await self._jetstream.request(
-            f"STREAM.PURGE.{LOG_STREAMS[log]}", {"filter": _filter(log, owner), "seq": below}
-        )
-        return int(answer["purged"])
-
-    async def _count(self, log: LogName, owner: str) -> int:
+    async def count(self, log: SharedStream, owner: str, since: int = 1) -> int:
+        """Return how many messages an owner has from a sequence on."""
         # Create a consumer for its pending count. The subject list would hold an entry per chat.
         config = {
-            "name": f"shares-{uuid4().hex}",
+            # A router may create only this consumer of OUTBOUND, so two routers do not count at once.
+            "name": SHARES_CONSUMER if log == "outbound" else f"{SHARES_CONSUMER}-{uuid4().hex}",
             "filter_subject": _filter(log, owner),
-            "deliver_policy": "all",
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": since,
         }
         async with open_pass(
-            self._client, self._jetstream, LOG_STREAMS[log], config, inactive=_INACTIVE
+            self._client, self._jetstream, _STREAMS[log], config, inactive=_INACTIVE
         ) as reading:
             return reading.pending
 
-    async def _mean_bytes(self, log: LogName, state: StreamState, owner: str) -> int:
+    async def find_undelivered(self, account: str) -> int | None:
+        """Return the sequence in OUTBOUND before which all of `platform/account` was delivered.
+
+        Return None if the account has no durable.
+        """
+        if "/" not in account:
+            return None
+        name = outbound_durable(*account.split("/", 1))
+        info = await self._jetstream.find(f"CONSUMER.INFO.{StreamName.OUTBOUND}.{name}")
+        return None if info is None else int(info["ack_floor"]["stream_seq"]) + 1
+
+    async def find_first(self, log: SharedStream, owner: str) -> int | None:
+        """Return the sequence of the oldest message of an owner."""
+        found = await self._jetstream.find_next_message(_STREAMS[log], 1, _filter(log, owner))
+        return found.sequence if found else None
+
+    async def purge(self, log: SharedStream, owner: str, below: int) -> int:
+        """Purge the messages of an owner before a sequence; return their number."""
+        answer = await self._jetstream.request(
+            f"STREAM.PURGE.{_STREAMS[log]}", {"filter": _filter(log, owner), "seq": below}
+        )
+        return int(answer["purged"])
+
+    async def _mean_bytes(self, log: SharedStream, state: StreamState, owner: str) -> int:
         found = [await self._sample(log, state, _filter(log, owner)) for _ in range(_SIZE_SAMPLES)]
         sizes = [size for sample in found if sample is not None for size in sample[1:]]
         return sum(sizes) // len(sizes) if sizes else _OVERHEAD_BYTES
 
     async def _sample(
-        self, log: LogName, state: StreamState, subject: str
+        self, log: SharedStream, state: StreamState, subject: str
     ) -> tuple[str, int] | None:
         if state.first_sequence > state.last_sequence:
             return None
         sequence = random.randint(state.first_sequence, state.last_sequence)  # noqa: S311 # a sample
-        stream = LOG_STREAMS[log]
+        stream = _STREAMS[log]
         found = await self._jetstream.find_next_message(stream, sequence, subject)
         if found is None:
             found = await self._jetstream.find_next_message(stream, 1, subject)
         return None if found is None else (found.subject, len(found.body) + _OVERHEAD_BYTES)
 
 
-def _stored_as(log: LogName) -> str:
-    return subjects.wildcards(subjects.LOG if log == "inbound" else subjects.RLOG)
+_ADDRESSES: Final[Mapping[SharedStream, str]] = {
+    "inbound": subjects.LOG,
+    "results": subjects.RLOG,
+    "outbound": subjects.OUTBOUND,
+}
 
 
-def _filter(log: LogName, owner: str) -> str:
+def _stored_as(log: SharedStream) -> str:
+    return subjects.wildcards(_ADDRESSES[log])
+
+
+def _filter(log: SharedStream, owner: str) -> str:
     if owner == UNPARTITIONED:
         return NOT_PARTITIONED
     if log == "results":
         return subjects.wildcards(subjects.RLOG, agent=owner)
     platform, _, account = owner.partition("/")
-    return subjects.wildcards(subjects.LOG, platform=platform, account=account)
+    return subjects.wildcards(_ADDRESSES[log], platform=platform, account=account)

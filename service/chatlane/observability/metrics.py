@@ -389,12 +389,12 @@ class Metrics:
         )
         self.log_share = gauge(
             "chatlane_log_share_bytes",
-            "About how much of a log an account or agent holds; shown while the log is filling.",
+            "About how much of a log or of OUTBOUND an account or agent holds; shown while it is filling.",
             ["log", "owner"],
         )
         self.log_trimmed = counter(
             "chatlane_log_trimmed_total",
-            "Decided messages purged before the end of the replay window to make room in a log.",
+            "Decided or delivered messages purged early to make room in a log or in OUTBOUND.",
             ["log", "owner"],
         )
         self.database_regressions = counter(

@@ -22,7 +22,8 @@ from chatlane.reconciliation import stream_marks_sql
 from chatlane.reconciliation.stream_marks import find_loss
 from chatlane.reconciliation.stream_marks_sql import Marked
 from chatlane.store.conversations import sessions
-from chatlane.store.logs.log_trims import NO_HOLES
+from chatlane.store.logs import log_trims
+from chatlane.store.logs.log_trims import NO_HOLES, Holes
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.outbound import OutboundMessage
 from chatlane_schemas.routed import RoutedMessage
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Transaction
     from chatlane.reconciliation.stream_contents import Look, StreamContents
     from chatlane.reconciliation.stream_marks import StreamMark
-    from chatlane.store.logs.log_trims import Holes
 
 _COMPARED: Final = (StreamName.ROUTED, StreamName.OUTBOUND)
 # Number of messages since the mark that are checked against the database.
@@ -165,9 +165,15 @@ class LostMessages:
         if not now.holes and first == now.first_seq:
             return NO_HOLES
         async with self._transaction() as connection:
-            return await erasure_list_sql.count_holes(
+            erased = await erasure_list_sql.count_holes(
                 connection, stream, now.generation, first, last
             )
+            if stream is not StreamName.OUTBOUND:
+                return erased
+            trimmed = await log_trims.count_holes(
+                connection, "outbound", now.generation, first, last
+            )
+        return Holes(erased.noted + trimmed.noted, erased.gone + trimmed.gone)
 
     async def _at_mark(self, stream: StreamName, before: Marked, look: Look) -> datetime | None:
         if before.mark.last_seq > look.mark.last_seq:

@@ -8,6 +8,7 @@ from typing import Final
 import nats
 import pytest
 
+from chatlane.domain.limits.shares import SharedStream
 from chatlane.domain.log import LogName
 from chatlane.ingest.log_trimmer import LogTrimmer
 from chatlane.nats.log_access import LogAccess
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.integration
 
 MIB: Final = 1024 * 1024
 KIB: Final = 1024
-OWNERS: Final[dict[LogName, Sequence[str]]] = {
+OWNERS: Final[dict[SharedStream, Sequence[str]]] = {
     "inbound": ("telegram/big", "telegram/small", UNPARTITIONED),
     "results": ("main", "desk"),
 }

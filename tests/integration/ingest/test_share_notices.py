@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from chatlane.domain.log import LogName
+from chatlane.domain.limits.shares import SharedStream
 from chatlane.ingest.share_notices import ShareNotices
 from chatlane.nats.connection import Bus, BusOptions, open_bus
 from chatlane.nats.jetstream import JetStream
@@ -22,7 +22,7 @@ from tests.support.worlds.kernel import at
 
 pytestmark = pytest.mark.integration
 
-OWNERS: Final[dict[LogName, frozenset[str]]] = {
+OWNERS: Final[dict[SharedStream, frozenset[str]]] = {
     "inbound": frozenset({"telegram/main"}),
     "results": frozenset({"desk"}),
 }

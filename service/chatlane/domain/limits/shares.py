@@ -1,23 +1,32 @@
-"""Assign log messages to owners, and compute how much each owner frees when a log fills up."""
+"""Assign messages to owners, and compute how much each owner frees when a stream fills up."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
+
+from chatlane.domain.log import LogName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.log import LogName
+
+SharedStream = LogName | Literal["outbound"]
+"""A stream in which each account or agent has a share: a log, or OUTBOUND."""
+
 
 UNDECLARED: Final = "undeclared"
 """Label of all undeclared owners: however many publish, they add one label value."""
 
-# Positions in `chat.v1.log.<partition>.<platform>.<account>.<chat>`, and in that of a result,
-# `chat.v1.rlog.<partition>.<agent>.<session>`.
-_FIRST_NAME: Final = 4
-_NAMES: Final[Mapping[LogName, int]] = {"inbound": 2, "results": 1}
+# Position of the first name, and number of names, in `chat.v1.log.<partition>.<platform>.<account>.<chat>`,
+# in that of a result, `chat.v1.rlog.<partition>.<agent>.<session>`, and in
+# `chat.v1.outbound.<platform>.<account>.<chat>`.
+_NAMES: Final[Mapping[SharedStream, tuple[int, int]]] = {
+    "inbound": (4, 2),
+    "results": (4, 1),
+    "outbound": (3, 2),
+}
 
 
 def declared_owners(catalog: Catalog) -> Mapping[LogName, frozenset[str]]:
@@ -30,13 +39,20 @@ def declared_owners(catalog: Catalog) -> Mapping[LogName, frozenset[str]]:
     return {"inbound": accounts, "results": frozenset(catalog.agents)}
 
 
+def declared_owners_of_streams(catalog: Catalog) -> Mapping[SharedStream, frozenset[str]]:
+    """Return the declared owners of each shared stream: those of the logs; accounts in OUTBOUND."""
+    owners = declared_owners(catalog)
+    accounts, agents = owners["inbound"], owners["results"]
+    return {"inbound": accounts, "results": agents, "outbound": accounts}
+
+
 def label_of(owner: str, declared: Collection[str]) -> str:
     """Return an owner as a metric label out of a closed set."""
     return owner if owner in declared else UNDECLARED
 
 
-def owner_of(log: LogName, subject: str) -> str:
-    """Return the owner of a message: `platform/account` in INBOUND, the agent in RESULTS.
+def owner_of(log: SharedStream, subject: str) -> str:
+    """Return the owner of a message: the agent in RESULTS, elsewhere `platform/account`.
 
     A subject of another form has an owner that cannot be declared.
     """
@@ -45,9 +61,10 @@ def owner_of(log: LogName, subject: str) -> str:
 
 # Runs for every message. Only the last token of a subject has many values, so it is not in the key.
 @lru_cache(maxsize=4096)
-def _owner_at(log: LogName, place: str) -> str:
-    names = place.split(".")[_FIRST_NAME:]
-    return "/".join(names) if len(names) == _NAMES[log] else ""
+def _owner_at(log: SharedStream, place: str) -> str:
+    first, count = _NAMES[log]
+    names = place.split(".")[first:]
+    return "/".join(names) if len(names) == count else ""
 
 
 def bytes_to_trim(held: Mapping[str, int], excess: int) -> dict[str, int]:

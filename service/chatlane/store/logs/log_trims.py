@@ -1,4 +1,4 @@
-"""Early purges of log messages, made because one owner used too much of a log."""
+"""Early purges of messages, made because one owner used too much of a log or of OUTBOUND."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from chatlane.domain.log import LogName
+    from chatlane.domain.limits.shares import SharedStream
     from chatlane.postgres.pool import Connection
 
 
@@ -29,7 +29,7 @@ NO_HOLES: Final = Holes(0, 0)
 class Trim(NamedTuple):
     """Messages of one owner between two places of a log, both included."""
 
-    log: LogName
+    log: SharedStream
     generation: str
     owner: str
     first_sequence: int
@@ -78,7 +78,7 @@ WHERE log = $1 AND generation = $2 AND last_seq >= $3 AND first_seq <= $4
 
 
 async def count_holes(
-    connection: Connection, log: LogName, generation: str, first: int, last: int
+    connection: Connection, log: SharedStream, generation: str, first: int, last: int
 ) -> Holes:
     """Return how many messages of a log trims have removed; the number may be too high, never too low."""
     row = await connection.fetchrow(TRIMMED_SQL, log, generation, first, last)

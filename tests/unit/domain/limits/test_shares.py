@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.limits.shares import bytes_to_trim, owner_of
-from chatlane.domain.log import LogName
+from chatlane.domain.limits.shares import SharedStream, bytes_to_trim, owner_of
 
 holdings = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0, 10_000))
 
@@ -16,14 +15,16 @@ holdings = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0
         ("inbound", "chat.v1.log.7.telegram.main.0123456789abcdef", "telegram/main"),
         ("inbound", "chat.v1.log.31.web-chat.desk_2.none", "web-chat/desk_2"),
         ("results", "chat.v1.rlog.0.main.0196f0a0-0000-7000-8000-000000000000", "main"),
+        ("outbound", "chat.v1.outbound.telegram.main.0123456789abcdef", "telegram/main"),
         ("inbound", "chat.v1.log.0.telegram", ""),
         ("results", "chat.v1.rlog.0", ""),
         ("results", "", ""),
+        ("outbound", "chat.v1.outbound.telegram", ""),
         ("inbound", "a.b.c.d.e.f", ""),
     ],
 )
 def test_the_owner_of_a_message_is_in_its_subject(
-    log: LogName, subject: str, expected: str
+    log: SharedStream, subject: str, expected: str
 ) -> None:
     assert owner_of(log, subject) == expected
 
