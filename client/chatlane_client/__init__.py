@@ -3,6 +3,7 @@
 from chatlane_client.adapter import AdapterClient
 from chatlane_client.adapter_events import deleted, edited, pressed, reacted, thread_opened
 from chatlane_client.api.dead_letters import DeadLetterApi, LetterOutcome
+from chatlane_client.api.editor_tools import CommandResult, EditorTools
 from chatlane_client.api.explanations import ExplanationApi
 from chatlane_client.api.outbox import OutboxApi, SentMessage
 from chatlane_client.api.projects import ProjectApi
@@ -21,6 +22,7 @@ from chatlane_client.errors import (
     ChatlaneClientError,
     ConflictingRequestError,
     ConnectionClosedError,
+    EditorCallError,
     ForbiddenRequestError,
     ForeignEventError,
     InvalidAnswerError,
@@ -61,12 +63,15 @@ __all__ = [
     "Ask",
     "ChatGone",
     "ChatlaneClientError",
+    "CommandResult",
     "ConflictingRequestError",
     "ConnectionClosedError",
     "DeadLetterApi",
     "Deliver",
     "Draft",
     "DraftPlatform",
+    "EditorCallError",
+    "EditorTools",
     "ExplanationApi",
     "ForbiddenRequestError",
     "ForeignEventError",

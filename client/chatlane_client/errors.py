@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from chatlane_schemas.content.editor_calls import EditorError
 from chatlane_schemas.deliveries import DeliveryFailure
 from chatlane_schemas.results import TranscriptRow
 
@@ -221,6 +222,18 @@ class QuestionWithdrawnError(PermanentError):
 
     def __init__(self) -> None:
         super().__init__("a message of the turn was changed while its question was open")
+
+
+class EditorCallError(PermanentError):
+    """An editor did not do what a turn called it for.
+
+    Attributes:
+        reason: Why; None if no editor answered in time.
+    """
+
+    def __init__(self, message: str, reason: EditorError | None = None) -> None:
+        self.reason = reason
+        super().__init__(message)
 
 
 class TurnFailedError(PermanentError):

@@ -22,6 +22,7 @@ from chatlane_schemas import (
     TurnMessage,
     Undelivered,
 )
+from chatlane_schemas.content.editor_calls import EditorCall
 from chatlane_schemas.content.prompts import prompt_of
 from chatlane_schemas.content.questions import FormField, QuestionKind
 from chatlane_schemas.live_turns import LivePiece, PieceKind
@@ -237,6 +238,22 @@ class Turn:
             RefusedRequestError: The fields contradict each other.
         """
         return await self._voice().ask(Question(message, within, fields=tuple(fields)))
+
+    async def call_editor(
+        self, call: EditorCall, message: str, *, within: timedelta
+    ) -> QuestionAnswer:
+        """Let the editor of the person do something, and return its result; see `EditorTools`.
+
+        Args:
+            call: What it is to do.
+            message: The same in words.
+            within: Time for the result, at most 7 days.
+
+        Raises:
+            ConflictingRequestError: The turn has an open question, is to end, or has ended.
+            QuestionWithdrawnError: A person changed a message of the turn meanwhile.
+        """
+        return await self._voice().ask(Question(message, within, call=call))
 
     async def answer(self, name: str = "answer") -> QuestionAnswer | None:
         """Return the answer to the question of this name that an earlier attempt has returned.

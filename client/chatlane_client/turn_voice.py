@@ -12,6 +12,7 @@ from chatlane_client.claims import Grant
 from chatlane_client.control import Signals
 from chatlane_client.errors import InvalidAnswerError, QuestionWithdrawnError
 from chatlane_schemas import Button, Part
+from chatlane_schemas.content.editor_calls import EditorCall
 from chatlane_schemas.content.questions import FieldValue, FormField, QuestionKind, QuestionState
 from chatlane_schemas.questions import QuestionReply, TurnAnswer, TurnAsk, TurnSay
 from chatlane_schemas.session_api.outbox import OutboxReply
@@ -43,6 +44,7 @@ class Question(NamedTuple):
         fields: The fields of a form.
         kind: None derives it from options and fields.
         default: Answer that counts if there is none in time.
+        call: What the editor of the person is to do.
     """
 
     message: str | Part
@@ -51,6 +53,7 @@ class Question(NamedTuple):
     fields: tuple[FormField, ...] = ()
     kind: QuestionKind | None = None
     default: str | None = None
+    call: EditorCall | None = None
 
 
 class TurnVoice:
@@ -98,6 +101,7 @@ class TurnVoice:
             default=question.default,
             within_ms=max(1, int(question.within.total_seconds() * 1000)),
             park_as=park_as,
+            call=question.call,
         )
         return await self._requests.ask("turn", "ask", request, QuestionReply)
 

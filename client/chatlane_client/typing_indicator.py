@@ -15,7 +15,7 @@ from chatlane_client.delivery.rate_budget import RateBudget, chat_of
 from chatlane_client.errors import RetryAfter
 from chatlane_client.transport.retry import cancel_until_ended
 from chatlane_client.turn_reader import TurnReader, TurnUpdate
-from chatlane_schemas.content.questions import QuestionEnd
+from chatlane_schemas.content.questions import QuestionEnd, QuestionKind
 from chatlane_schemas.live_turns import TurnAnswered, TurnAsked, TurnStarted
 from chatlane_schemas.source import Source
 
@@ -117,6 +117,8 @@ class TypingIndicator:
                 self._forget_turns_of(update.session_id)
                 self._running[update.turn_id] = _Running(update.session_id, update.source)
                 self._begin(update.turn_id)
+            case TurnAsked() if update.kind is QuestionKind.CALL:
+                pass
             case TurnAnswered() if update.outcome is not QuestionEnd.WITHDRAWN:
                 self._begin(update.turn_id)
             case TurnAsked() | TurnAnswered():

@@ -6,6 +6,7 @@ from uuid import UUID
 from pydantic import Field
 
 from chatlane_schemas.content.buttons import TextFormat
+from chatlane_schemas.content.editor_calls import EditorCall
 from chatlane_schemas.content.questions import (
     FormFields,
     FormValues,
@@ -69,12 +70,12 @@ class TurnAsk(OfAttempt):
     answer by `TurnStep`.
     """
 
-    message: Part = Field(description="The question.")
+    message: Part = Field(description="The question; of a call, what is to be done in words.")
     kind: QuestionKind | None = Field(
         default=None,
         exclude_if=is_left_out,
-        description="What is asked; without it a `form` if there are fields, a `choice` if there are "
-        "options, else a `text`.",
+        description="What is asked; without it a `call` if there is one, a `form` if there are fields, "
+        "a `choice` if there are options, else a `text`.",
     )
     options: Options = Field(
         default=(),
@@ -98,6 +99,11 @@ class TurnAsk(OfAttempt):
         default=None,
         exclude_if=is_left_out,
         description="Name of the question in its turn; the turn is parked until its answer.",
+    )
+    call: EditorCall | None = Field(
+        default=None,
+        exclude_if=is_left_out,
+        description="What the editor is to do. A call is not parked.",
     )
 
 
@@ -155,7 +161,8 @@ class QuestionReply(ApiReply):
     state: QuestionState | None = Field(default=None, description="State of the question.")
     answer: Text | None = Field(
         default=None,
-        description="The value of the chosen option, the text without options, or the default.",
+        description="The value of the chosen option, the text without options, or the default; of a "
+        "call an `EditorResult` as JSON text.",
     )
     values: FormValues | None = Field(
         default=None, description="The values of a form by the names of its fields."
@@ -172,6 +179,9 @@ class TurnQuestion(PersonRequest):
     """Asks for the open question of the running or parked turn of a session."""
 
     session_id: UUID = Field(description="The session.")
+    calls: Flag = Field(
+        default=False, description="Whether to return a `call` as well: the caller is an editor."
+    )
 
 
 class OpenQuestionView(Record):
@@ -182,7 +192,9 @@ class OpenQuestionView(Record):
     attempt: Number = Field(description="The attempt that asks.")
     agent: Name = Field(description="Agent of the turn.")
     kind: QuestionKind = Field(description="What is asked.")
-    message_id: UUID = Field(description="Id of the newest `OutboundMessage` that asks.")
+    message_id: UUID = Field(
+        description="Id of the newest `OutboundMessage` that asks; of a call, there is none."
+    )
     text: Text | None = Field(default=None, description="The question.")
     format: TextFormat | None = Field(
         default=None, description="Format in which the text is written; plain if missing."
@@ -198,6 +210,7 @@ class OpenQuestionView(Record):
         default=None, description="Answer that counts if there is none in time."
     )
     due_at: Instant = Field(description="When the default counts.")
+    call: EditorCall | None = Field(default=None, description="What the editor is to do.")
 
 
 class QuestionViewReply(ApiReply):
@@ -219,7 +232,8 @@ class TurnReply(PersonRequest):
     question_id: UUID = Field(description="Id of the question.")
     value: Text | None = Field(
         default=None,
-        description="The value of the chosen option, or the text if there are no options.",
+        description="The value of the chosen option, the text if there are no options, or of a call "
+        "an `EditorResult` as JSON text.",
     )
     values: FormValues | None = Field(
         default=None,

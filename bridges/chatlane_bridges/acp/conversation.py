@@ -9,6 +9,7 @@ from uuid import UUID
 from chatlane_bridges.acp.editor import Editor, Update
 from chatlane_bridges.acp.live_turn import LiveTurn
 from chatlane_bridges.acp.service_link import Service
+from chatlane_schemas.content.editor_calls import EditorMethod
 from chatlane_schemas.session_api.sessions import SessionView
 
 
@@ -23,6 +24,7 @@ class Conversation:
         has_prompt: Whether a prompt waits for its answer.
         own_turn: The turn that answers the prompt, once it is known.
         cancelled_at: Monotonic time at which the editor cancelled the prompt.
+        allowed: What a person has allowed a turn to do in the editor without being asked again.
     """
 
     service: Service
@@ -33,6 +35,7 @@ class Conversation:
     has_prompt: bool = False
     own_turn: UUID | None = None
     cancelled_at: float | None = None
+    allowed: set[EditorMethod] = field(default_factory=set)
     _background: asyncio.Task[None] | None = None
 
     async def show(self, updates: Iterable[Update]) -> None:

@@ -7,6 +7,8 @@ from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 from acp.schema import ClientCapabilities
 
+from chatlane_schemas.content.editor_calls import EditorMethod
+
 Update: TypeAlias = dict[str, Any]
 """A `session/update`, as JSON."""
 
@@ -27,6 +29,7 @@ class Editor:
     def __init__(self) -> None:
         self._wire: Wire | None = None
         self.has_forms = False
+        self.methods: frozenset[EditorMethod] = frozenset()
 
     def connect(self, wire: Wire) -> None:
         """Use a connection."""
@@ -36,6 +39,13 @@ class Editor:
         """Note what the editor can do."""
         elicitation = None if able is None else able.elicitation
         self.has_forms = elicitation is not None and elicitation.form is not None
+        files = None if able is None else able.fs
+        announced = {
+            EditorMethod.READ_TEXT_FILE: files is not None and files.read_text_file,
+            EditorMethod.WRITE_TEXT_FILE: files is not None and files.write_text_file,
+            EditorMethod.RUN_COMMAND: able is not None and able.terminal,
+        }
+        self.methods = frozenset(method for method, is_able in announced.items() if is_able)
 
     async def show(self, session_id: str, updates: Iterable[Update]) -> None:
         """Show updates of a session, in order."""
@@ -46,10 +56,18 @@ class Editor:
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         """Return the result of a request; None if the editor refuses it."""
         try:
-            result = await self._open().send_request(CLIENT_METHODS[method], params)
+            return await self.request(method, params)
         except RequestError:
             return None
-        return result if isinstance(result, dict) else None
+
+    async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of a request.
+
+        Raises:
+            RequestError: The editor refuses it.
+        """
+        result = await self._open().send_request(CLIENT_METHODS[method], params)
+        return result if isinstance(result, dict) else {}
 
     def _open(self) -> Wire:
         if self._wire is None:

@@ -30,7 +30,7 @@ _REJECTING: Final = frozenset(
 
 def takes(question: OpenQuestionView, editor: Editor) -> bool:
     """Return whether the editor can ask a question: as a permission, or as a form if it has them."""
-    return bool(question.options) or editor.has_forms
+    return question.call is not None or bool(question.options) or editor.has_forms
 
 
 class QuestionDialog:
@@ -73,7 +73,7 @@ class QuestionDialog:
                 return
             self.has_answer = True
             try:
-                await self._reply(target, answer)
+                await reply(self._service, target, self._question.question_id, answer)
             except (ConflictingRequestError, SessionNotFoundError):
                 # Another front end was faster, its time is over, or its attempt has ended.
                 await self.close(StepState.FAILED)
@@ -150,24 +150,29 @@ class QuestionDialog:
         content = result.get("content")
         return content if isinstance(content, dict) else {}
 
-    async def _reply(self, target: UUID, answer: dict[str, FieldValue] | str) -> None:
-        request_id = new_envelope_id()
-        value = answer if isinstance(answer, str) else None
-        values = answer if isinstance(answer, dict) else None
-        while True:
-            try:
-                await self._service.sessions.reply(
-                    target,
-                    self._question.question_id,
-                    value,
-                    values=values,
-                    request_id=request_id,
-                )
-            except UnansweredRequestError:
-                # Routers are away. The answer is not lost as long as this process runs.
-                await asyncio.sleep(1)
-            else:
-                return
+
+async def reply(
+    service: Service, target: UUID, question_id: UUID, answer: dict[str, FieldValue] | str
+) -> None:
+    """Answer a question, also if routers are away for a time.
+
+    Raises:
+        ConflictingRequestError: The question is not open any more.
+        RefusedRequestError: The question does not take this answer.
+    """
+    request_id = new_envelope_id()
+    value = answer if isinstance(answer, str) else None
+    values = answer if isinstance(answer, dict) else None
+    while True:
+        try:
+            await service.sessions.reply(
+                target, question_id, value, values=values, request_id=request_id
+            )
+        except UnansweredRequestError:
+            # The answer is not lost as long as this process runs.
+            await asyncio.sleep(1)
+        else:
+            return
 
 
 def permission_kind(option: Button, default: str | None) -> str:

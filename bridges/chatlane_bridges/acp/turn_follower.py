@@ -16,6 +16,7 @@ from uuid import UUID
 
 from chatlane_bridges.acp import updates
 from chatlane_bridges.acp.conversation import Conversation
+from chatlane_bridges.acp.editor_calls import CallDialog
 from chatlane_bridges.acp.questions import QuestionDialog, takes
 from chatlane_client import Submission, TransientError, TurnUpdate
 from chatlane_client.api.submission import answered
@@ -73,7 +74,7 @@ class TurnFollower:
         self._target = target
         self._ended: dict[UUID, TurnEnded] = {}
         self._foreign: set[UUID] = set()
-        self._dialogs: dict[UUID, tuple[QuestionDialog, asyncio.Task[None]]] = {}
+        self._dialogs: dict[UUID, tuple[QuestionDialog | CallDialog, asyncio.Task[None]]] = {}
         self._found_over = False
         # Turn and place of the rows at the last look.
         self._seen: set[tuple[UUID | None, int]] = set()
@@ -259,11 +260,13 @@ class TurnFollower:
     async def _open_question(self) -> OpenQuestionView | None:
         """Return the open question of a turn that the editor shows."""
         conversation = self._conversation
-        question = await self._service.sessions.question(conversation.tip)
+        question = await self._service.sessions.question(conversation.tip, calls=True)
         if question is None:
             return None
         if question.turn_id not in conversation.turns and not self._follows_all:
             return None
+        if question.call is not None:
+            return question
         labels = [field.label for field in question.fields]
         conversation.turn(question.turn_id).asks(question.text, *labels)
         return question
@@ -280,8 +283,12 @@ class TurnFollower:
                 await conversation.show([shown])
             self._is_paused = True
             return
-        dialog = QuestionDialog(
-            self._service, conversation.editor, conversation.key, question, conversation.stop
+        dialog = (
+            QuestionDialog(
+                self._service, conversation.editor, conversation.key, question, conversation.stop
+            )
+            if question.call is None
+            else CallDialog(conversation, question, question.call)
         )
         task = asyncio.create_task(dialog.run(conversation.tip))
         self._dialogs[question.question_id] = (dialog, task)

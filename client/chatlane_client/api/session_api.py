@@ -217,9 +217,14 @@ class SessionApi(CatalogueApi):
         submission = Submission(reply.session, reply.message_id, reply.turn_id)
         return await self._wait_for_answer(submission) if wait else submission
 
-    async def question(self, session_id: UUID) -> OpenQuestionView | None:
-        """Return the open question of the running turn of a session, if there is one."""
-        request = TurnQuestion(**self._stamp(), session_id=session_id)
+    async def question(self, session_id: UUID, *, calls: bool = False) -> OpenQuestionView | None:
+        """Return the open question of the running turn of a session, if there is one.
+
+        Args:
+            session_id: The session.
+            calls: Whether to return calls to an editor as well; for editors.
+        """
+        request = TurnQuestion(**self._stamp(), session_id=session_id, calls=calls)
         return (await self._ask("turn", "question", request, QuestionViewReply)).question
 
     async def reply(

@@ -24,13 +24,15 @@ class QuestionKind(StrEnum):
     """Kinds of questions.
 
     `permission`: whether something may be done, one of the options. `choice`: one of the options.
-    `text`: any text. `form`: a value for each field.
+    `text`: any text. `form`: a value for each field. `call`: the editor of the person is to do
+    something; no message asks for it, and only a `TurnReply` answers it.
     """
 
     PERMISSION = "permission"
     CHOICE = "choice"
     TEXT = "text"
     FORM = "form"
+    CALL = "call"
 
 
 class QuestionState(StrEnum):

@@ -46,7 +46,9 @@ class QuestionQueries:
         if await self._sessions.find(request.session_id, request.acting_for) is None:
             return QuestionViewReply(id=new_envelope_id(), at=now, error=no_session())
         async with self._store.transaction() as connection:
-            found = await questions.find_view(connection, request.session_id)
+            found = await questions.find_view(
+                connection, request.session_id, with_calls=request.calls
+            )
         return QuestionViewReply(id=new_envelope_id(), at=now, question=found)
 
     async def _answer(self, request: TurnAnswer) -> QuestionReply:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from pydantic import ValidationError
+
 from chatlane.domain.catalog import Agent
 from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Effects
@@ -17,6 +19,7 @@ from chatlane.requests.session_creation import arrived_event, person_event
 from chatlane.store import questions, turns
 from chatlane.store.addressing import identities
 from chatlane.store.conversations import sessions
+from chatlane_schemas.content.editor_calls import EditorResult
 from chatlane_schemas.content.elements import Press
 from chatlane_schemas.content.questions import QuestionEnd, QuestionState
 from chatlane_schemas.content.visible_text import is_blank
@@ -49,7 +52,8 @@ async def reply(request: TurnReply, call: Call) -> QuestionReply:
     if isinstance(answer, ApiError):
         return _refused(answer)
     effects = Effects()
-    await _add_row(request, session, answer.content, call, effects)
+    if answer.content is not None:
+        await _add_row(request, session, answer.content, call, effects)
     notices = call.catalog.notices_of(session.platform)
     settle(question, answer.patch, Moment(session, call.at, call.trigger, notices), effects)
     await call.unit_of_work.write(effects, sessions_of=[session])
@@ -92,9 +96,9 @@ async def _lock(request: TurnReply, call: Call) -> Session | None:
 
 
 class _Said(NamedTuple):
-    """The answer to a question, and the content of its row of the transcript."""
+    """The answer to a question, and the content of its row; the result of a call has none."""
 
-    content: dict[str, object]
+    content: dict[str, object] | None
     value: str | None = None
     values: dict[str, FieldValue] | None = None
 
@@ -109,13 +113,27 @@ def _said(request: TurnReply, question: OpenQuestion) -> _Said | ApiError:
     value = request.value
     if value is None or request.values is not None:
         return invalid("value: a question that is no form takes one value")
+    if question.is_call:
+        return _result(value)
     if question.options:
         return _choice(value, question)
+    return _text(value, question)
+
+
+def _text(value: str, question: OpenQuestion) -> _Said | ApiError:
     if is_blank(value):
         return invalid("value: says nothing")
     if not question.can_keep(value):
         return invalid("value: is too long")
     return _Said({"text": value}, value)
+
+
+def _result(value: str) -> _Said | ApiError:
+    try:
+        EditorResult.model_validate_json(value)
+    except ValidationError:
+        return invalid("value: is no result of a call")
+    return _Said(None, value)
 
 
 def _form(request: TurnReply, question: OpenQuestion) -> _Said | ApiError:

@@ -89,7 +89,9 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
     effects = Effects()
     # A handler that parks its turn has given up a question that it asked before.
     withdraw_question(turn, session, call.at, effects)
-    _say(list(zip(asking, message_ids, strict=True)), session, turn, call, effects)
+    is_said = kind is not QuestionKind.CALL
+    if is_said:
+        _say(list(zip(asking, message_ids, strict=True)), session, turn, call, effects)
     note_asked(
         turn, asked, session, call.at, effects, kind=kind, due_at=due_at, is_parked=is_parked
     )
@@ -111,9 +113,11 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
         "due_at": due_at,
         "message_id": asked.message_id,
     }
+    if request.call is not None:
+        question["call"] = request.call
     if request.park_as is not None:
         question["answer_name"] = ANSWER_PREFIX + request.park_as
-    await questions.note_spoken(call.connection, turn.id, question)
+    await questions.note_spoken(call.connection, turn.id, question, has_spoken=is_said)
     return QuestionReply(
         id=new_envelope_id(),
         at=datetime.now(UTC),
@@ -147,6 +151,8 @@ def _messages_of(request: TurnAsk, question_id: UUID, notices: Notices) -> list[
 def _kind_of(request: TurnAsk) -> QuestionKind:
     if request.kind is not None:
         return request.kind
+    if request.call is not None:
+        return QuestionKind.CALL
     if request.fields:
         return QuestionKind.FORM
     return QuestionKind.CHOICE if request.options else QuestionKind.TEXT
@@ -154,6 +160,10 @@ def _kind_of(request: TurnAsk) -> QuestionKind:
 
 def _problem_of(request: TurnAsk) -> str | None:
     kind = _kind_of(request)
+    if (request.call is None) is (kind is QuestionKind.CALL):
+        return "call: a question of this kind has a call, and no other question has any"
+    if request.call is not None and request.park_as is not None:
+        return "park_as: a call is not parked"
     if bool(request.fields) != (kind is QuestionKind.FORM):
         return "fields: a form has fields, and no other question has any"
     if request.park_as is None and request.within_ms > LONGEST_QUESTION_MS:

@@ -22,17 +22,22 @@ if TYPE_CHECKING:
     from chatlane.postgres.pool import Connection
 
 NOTE_SPOKEN_SQL: Final[LiteralString] = """
--- turns: a running one has sent a message; it may ask something
-UPDATE turns SET has_spoken = true, question = coalesce($2::jsonb, question) WHERE id = $1
+-- turns: a running one has sent a message, or asks something
+UPDATE turns SET has_spoken = has_spoken OR $3, question = coalesce($2::jsonb, question)
+WHERE id = $1
 """
 
 
 async def note_spoken(
-    connection: Connection, turn_id: UUID, question: Mapping[str, object] | None = None
+    connection: Connection,
+    turn_id: UUID,
+    question: Mapping[str, object] | None = None,
+    *,
+    has_spoken: bool = True,
 ) -> None:
     """Note that a locked turn has sent a message, and its question, if it asks one."""
     body = None if question is None else to_json(question).decode()
-    await connection.execute(NOTE_SPOKEN_SQL, turn_id, body)
+    await connection.execute(NOTE_SPOKEN_SQL, turn_id, body, has_spoken)
 
 
 FIND_OPEN_SQL: Final[LiteralString] = """
@@ -65,6 +70,7 @@ async def find_open(connection: Connection, turn_ids: Iterable[UUID]) -> dict[UU
             due_at=datetime.fromisoformat(question["due_at"]),
             asked_at=None if asked_at is None else datetime.fromisoformat(asked_at),
             is_parked=row["is_parked"],
+            is_call=question.get("call") is not None,
         )
     return found
 
@@ -216,7 +222,7 @@ def _values_of(
 
 
 FIND_VIEW_SQL: Final[LiteralString] = """
--- turns: the open question of a session, as callers see it
+-- turns: the open question of a session, as callers see it; calls only for editors
 SELECT turns.id, turns.agent, turns.attempt, turns.question
 FROM sessions JOIN turns ON turns.id = sessions.active_turn
 WHERE sessions.id = $1 AND turns.cancel IS NULL
@@ -224,12 +230,15 @@ WHERE sessions.id = $1 AND turns.cancel IS NULL
   AND turns.question ->> 'state' = 'open'
   AND (turns.question ->> 'attempt')::int = turns.attempt
   AND (turns.question ->> 'due_at')::timestamptz > clock_timestamp()
+  AND ($2 OR turns.question ->> 'kind' <> 'call')
 """
 
 
-async def find_view(connection: Connection, session_id: UUID) -> OpenQuestionView | None:
+async def find_view(
+    connection: Connection, session_id: UUID, *, with_calls: bool
+) -> OpenQuestionView | None:
     """Return the open question of a session, as callers see it."""
-    row = await connection.fetchrow(FIND_VIEW_SQL, session_id)
+    row = await connection.fetchrow(FIND_VIEW_SQL, session_id, with_calls)
     if row is None:
         return None
     question = from_json(row["question"])

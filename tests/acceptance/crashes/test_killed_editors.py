@@ -13,6 +13,7 @@ import pytest
 from chatlane_client import TranscriptApi, open_connection
 from chatlane_schemas.results import Role
 from tests.support.bridges import waiting_worker
+from tests.support.bridges.editor_machine import ABLE, EditorMachine
 from tests.support.bridges.plain_editor import BridgeProcess, Editors, PlainEditor
 from tests.support.eventually import eventually
 from tests.support.service.processes import TURN_AGENT, Process, open_service
@@ -73,7 +74,7 @@ async def stage(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterat
         await service.until_started(router)
         worker.start()
         bridge = await editors.start()
-        await bridge.editor.initialize()
+        await bridge.editor.initialize(**ABLE)
         its = Stage(router, worker, editors, bridge, await bridge.editor.open(CWD), go)
         try:
             yield its
@@ -82,8 +83,12 @@ async def stage(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterat
             await worker.kill()
 
 
-async def test_nothing_is_lost_or_answered_twice(stage: Stage, nats_url: str) -> None:
+async def test_nothing_is_lost_or_answered_twice(
+    stage: Stage, nats_url: str, tmp_path: Path
+) -> None:
     await answer_a_permission_without_a_router(stage)
+    path = tmp_path / "new"
+    await call_the_editor_without_a_router(stage, path)
     await kill_the_worker(stage)
     await kill_the_bridge(stage)
     async with open_connection(nats_url, name="test") as client:
@@ -91,9 +96,10 @@ async def test_nothing_is_lost_or_answered_twice(stage: Stage, nats_url: str) ->
         rows = await transcripts.newest(UUID(stage.session), limit=50)
     said = [(row.role, row.content) for row in rows]
     prompts = [text for role, text in said if role is Role.USER and text != "Allow"]
-    assert prompts == ["ask one", "two", "three"]
+    assert prompts == ["ask one", f"write {path}", "two", "three"]
     answers = [text for role, text in said if role is Role.ASSISTANT and text != "May I?"]
-    assert answers == ANSWERS
+    written = f"I begin write {path}, written\nwritten\n"
+    assert answers == [ANSWERS[0], written, *ANSWERS[1:]]
 
 
 async def answer_a_permission_without_a_router(stage: Stage) -> None:
@@ -106,6 +112,21 @@ async def answer_a_permission_without_a_router(stage: Stage) -> None:
     stage.router.start()
     assert (await prompt)["stopReason"] == "end_turn"
     assert editor.said() == ANSWERS[:1]
+
+
+async def call_the_editor_without_a_router(stage: Stage, path: Path) -> None:
+    editor = stage.editor
+    editor.answer = machine = EditorMachine(editor)
+    prompt = await stage.begin(f"write {path}")
+    request = await editor.until_asked("session/request_permission", 2)
+    await stage.router.kill()
+    machine.permission = ALLOW
+    editor.reply(request, ALLOW)
+    await eventually(path.exists, PATIENCE)
+    stage.router.start()
+    assert (await prompt)["stopReason"] == "end_turn"
+    assert editor.said() == [f"I begin write {path}, written\nwritten\n"]
+    assert [it["method"] for it in editor.requests].count("fs/write_text_file") == 1
 
 
 async def kill_the_worker(stage: Stage) -> None:
@@ -125,13 +146,14 @@ async def kill_the_bridge(stage: Stage) -> None:
     assert prompt.cancelled()
     stage.bridge = await stage.editors.start()
     editor = stage.editor
-    await editor.initialize()
+    await editor.initialize(**ABLE)
     await editor.ask("session/load", sessionId=stage.session, cwd=CWD, mcpServers=[])
     assert editor.said("user_message_chunk")[-1] == "three"
     await eventually(lambda: "I begin three, " in editor.said(), PATIENCE)
     stage.go.touch()
 
     def is_complete() -> bool:
-        return [text for text in editor.said() if text != "May I?"] == ANSWERS
+        said = [text for text in editor.said() if text != "May I?"]
+        return [text for text in said if "write" not in text] == ANSWERS
 
     await eventually(is_complete, PATIENCE)

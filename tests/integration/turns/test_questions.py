@@ -15,7 +15,13 @@ from chatlane.requests.change_service import ChangeService
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.turns.message_expiry import MessageExpiry
 from chatlane_schemas.content.buttons import Button
-from chatlane_schemas.content.questions import FieldKind, FormField, QuestionState
+from chatlane_schemas.content.editor_calls import EditorCall, EditorMethod, EditorResult
+from chatlane_schemas.content.questions import (
+    FieldKind,
+    FormField,
+    QuestionKind,
+    QuestionState,
+)
 from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.questions import (
     OpenQuestionView,
@@ -91,9 +97,9 @@ class Desk:
         return reply
 
     async def open_question(
-        self, session_id: UUID, person: Person | None = None
+        self, session_id: UUID, person: Person | None = None, *, calls: bool = False
     ) -> OpenQuestionView | None:
-        request = TurnQuestion(**stamp(), session_id=session_id, acting_for=person)
+        request = TurnQuestion(**stamp(), session_id=session_id, acting_for=person, calls=calls)
         reply: QuestionViewReply = await self.read("turn.question", request)
         assert reply.error is None, reply.error
         return reply.question
@@ -154,6 +160,28 @@ async def test_readers_of_a_turn_hear_a_question_and_its_end(desk: Desk) -> None
     assert await desk.ends() == ["answered"]
     found = await desk.state(claimed, asked)
     assert (found.state, found.answer) == (QuestionState.ANSWERED, "y")
+
+
+async def test_only_an_editor_answers_a_call(desk: Desk) -> None:
+    claimed = await desk.claimed()
+    call = EditorCall(method=EditorMethod.READ_TEXT_FILE, path="/srv/main.py")
+    asked = await desk.ask(claimed, call=call, options=())
+    session_id = session_of(claimed)
+    assert await desk.open_question(session_id) is None
+    shown = await desk.open_question(session_id, calls=True)
+    assert shown is not None
+    assert (shown.kind, shown.call) == (QuestionKind.CALL, call)
+    # No message asks for it, and no message answers it.
+    assert await desk.kernel.published("OUTBOUND", "%") == []
+    await desk.say(text="yes", mid="2")
+    assert (await desk.state(claimed, asked)).state is QuestionState.OPEN
+    refused = await desk.reply(claimed, asked, value="no result")
+    assert refused.error is not None
+    assert refused.error.code is ApiErrorCode.INVALID
+    result = EditorResult(content="print()").model_dump_json(exclude_none=True)
+    assert (await desk.reply(claimed, asked, value=result)).error is None
+    assert (await desk.state(claimed, asked)).answer == result
+    assert await desk.ends() == ["answered"]
 
 
 async def test_whoever_may_see_the_session_reads_the_question(desk: Desk) -> None:

@@ -66,6 +66,10 @@ class PlainEditor:
         """Answer a request of the bridge."""
         self._send({"id": request["id"], "result": result})
 
+    def refuse(self, request: dict[str, Any], message: str) -> None:
+        """Answer a request of the bridge with an error."""
+        self._send({"id": request["id"], "error": {"code": -32603, "message": message}})
+
     async def initialize(self, **able: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
         """Begin to speak."""
         return await self.ask(

@@ -1,6 +1,7 @@
 """A worker that shows how it begins, and then waits for a permission or for a file.
 
-Usage: `python waiting_worker.py NATS_URL AGENT GO_FILE`. It answers `ask ...` after a permission,
+Usage: `python waiting_worker.py NATS_URL AGENT GO_FILE`. It answers `ask ...` after a permission, `write
+PATH` after it has written that file in the editor,
 `look ...` after a thought and a tool call, and everything else when the file is there.
 """
 
@@ -9,7 +10,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from chatlane_client import Turn, TurnWorker, open_connection
+from chatlane_client import EditorTools, Turn, TurnWorker, open_connection
 from chatlane_schemas import Button, QuestionKind
 from chatlane_schemas.live_turns import LivePiece, PieceKind
 from tests.support.eventually import eventually
@@ -33,6 +34,11 @@ async def main(nats_url: str, agent: str, go: Path) -> None:
                 "May I?", OPTIONS, within=timedelta(minutes=5), kind=QuestionKind.PERMISSION
             )
             return f"I begin {turn.text}, you chose {chosen.value}."
+        if turn.text.startswith("write"):
+            tools, path = EditorTools(turn), turn.text.removeprefix("write ")
+            await tools.write_text_file(path, "written\n")
+            shown = await tools.run_command("cat", [path])
+            return f"I begin {turn.text}, {await tools.read_text_file(path)}{shown.output}"
         await eventually(go.exists, timedelta(minutes=5))
         return f"I begin {turn.text}, and I am done."
 

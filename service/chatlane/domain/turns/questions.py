@@ -60,6 +60,7 @@ class OpenQuestion:
         values: Its values so far.
         place: The field that the chat is asked for.
         is_parked: Its turn waits for the answer without a worker.
+        is_call: The editor of the person is to do something; no words answer that.
     """
 
     id: UUID
@@ -73,6 +74,7 @@ class OpenQuestion:
     place: int = 0
     asked_at: datetime | None = None
     is_parked: bool = False
+    is_call: bool = False
 
     def reading_of(
         self, event: InboundEvent, at: datetime, notices: Notices
@@ -85,7 +87,7 @@ class OpenQuestion:
                 such as the question of an earlier attempt.
             notices: The texts in the language of the chat.
         """
-        if at > self.due_at:
+        if self.is_call or at > self.due_at:
             return None
         pressed = pressed_option(event)
         if pressed is not None:
