@@ -55,12 +55,15 @@ def _group(name: str, field: FieldInfo) -> str:
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise TypeError(f"settings.{name} is not a group of settings")
     description = cleandoc(model.__doc__ or "")
-    lines = [f"# {line}".rstrip() for line in f"[{name}] {description}".splitlines()]
+    comment_and_settings = [f"# {line}".rstrip() for line in f"[{name}] {description}".splitlines()]
     for setting, setting_field in model.model_fields.items():
         # A table does not fit in one line.
         if setting_field.default_factory is None or setting == "own_ids":
-            lines += ("", *_setting(f"{ENV_PREFIX}{name}__{setting}".upper(), setting_field))
-    return "\n".join((*lines, ""))
+            comment_and_settings += (
+                "",
+                *_setting(f"{ENV_PREFIX}{name}__{setting}".upper(), setting_field),
+            )
+    return "\n".join((*comment_and_settings, ""))
 
 
 def _setting(variable: str, field: FieldInfo) -> Iterator[str]:

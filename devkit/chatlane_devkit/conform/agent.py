@@ -37,17 +37,17 @@ class ConformAgent:
     async def answer(self, turn: Turn) -> Answer:
         """Answer a turn."""
         history = await turn.history(50)
-        heard = Heard(
+        received = Heard(
             texts=tuple(message.text or "" for message in turn.messages),
             files=sum(len(message.attachments) for message in turn.messages),
             history=tuple((row.kind or row.role, row.content or "") for row in history),
             undelivered=len(turn.undelivered),
         )
-        self.turns.append(heard)
-        last = heard.texts[-1].strip()
+        self.turns.append(received)
+        last = received.texts[-1].strip()
         if last in self.answers:
             return self.answers[last]
-        return "\n\n".join(f"heard {text or f'{heard.files} files'}" for text in heard.texts)
+        return "\n\n".join(f"heard {text or f'{received.files} files'}" for text in received.texts)
 
     def given(self, token: str) -> list[str]:
         """Return the texts with this token that the agent was given, in order."""

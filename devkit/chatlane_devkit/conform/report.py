@@ -49,12 +49,12 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 def as_lines(finding: Finding) -> list[str]:
     """Return a finding as lines of text."""
-    lines = [f"{finding.outcome:<8} {finding.check:<22} {finding.asks}"]
+    report_lines = [f"{finding.outcome:<8} {finding.check:<22} {finding.asks}"]
     if finding.reason:
-        lines.append(f"{'':<8} {'':<22} {finding.reason}")
+        report_lines.append(f"{'':<8} {'':<22} {finding.reason}")
     if finding.advice:
-        lines.append(f"{'':<8} {'':<22} Fix: {finding.advice}")
-    return lines
+        report_lines.append(f"{'':<8} {'':<22} Fix: {finding.advice}")
+    return report_lines
 
 
 def summary(findings: Sequence[Finding]) -> str:

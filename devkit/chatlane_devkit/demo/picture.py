@@ -27,17 +27,17 @@ def write_picture(output: str, path: Path) -> None:
 
 
 def _drawn_lines(output: str) -> list[str]:
-    lines: list[str] = []
+    drawn: list[str] = []
     is_drawn = False
     for line in output.splitlines():
         if headline := _HEADLINE.match(line):
             is_drawn = headline[1].startswith(_PARTS)
-            if is_drawn and lines:
-                lines.append("")
+            if is_drawn and drawn:
+                drawn.append("")
             line = headline[1]  # noqa: PLW2901 - the rule beside it is as wide as the terminal was
         if is_drawn and line.strip() and not _PROGRESS.search(line):
-            lines.append(line.rstrip())
-    return lines
+            drawn.append(line.rstrip())
+    return drawn
 
 
 def _styled(line: str) -> Text:

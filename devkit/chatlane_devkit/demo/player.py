@@ -39,7 +39,7 @@ class Score:
     Attributes:
         published: Lines of the feed that the log confirmed.
         due: Published messages that must be accepted.
-        heard: Messages that agents reported.
+        answered: Messages that agents reported.
         commanded: Ids of published commands.
         told: Ids of messages that a notice replied to.
         refused_copies: Envelopes that NATS itself recognised as copies.
@@ -50,7 +50,7 @@ class Score:
 
     published: int = 0
     due: int = 0
-    heard: int = 0
+    answered: int = 0
     commanded: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     refused_copies: int = 0
@@ -163,7 +163,7 @@ class Player:
             await asyncio.gather(*self._tasks)
 
     async def _is_settled(self) -> bool:
-        if self.score.heard < self.score.due or not self.score.commanded <= self.score.told:
+        if self.score.answered < self.score.due or not self.score.commanded <= self.score.told:
             return False
         cursors = await self._observer.cursors()
         return all(cursors.get(number, 0) >= last for number, last in self._stored.items())
@@ -249,7 +249,7 @@ class Player:
         answer = answer_of(message)
         self.score.answers.extend(self._deliver(answer))
         heard_count = sum(1 for _ in answer.heard_messages())
-        self.score.heard += heard_count
+        self.score.answered += heard_count
         self.score.silence.end(heard_count)
         if message.kind is OutboundKind.NOTICE and message.reply_to is not None:
             self.score.told.add(message.reply_to)

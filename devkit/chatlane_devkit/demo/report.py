@@ -9,7 +9,7 @@ from typing import Any
 from chatlane_devkit.demo.bot_platform import BotOutcome
 from chatlane_devkit.judge import dialogue_checks as checks
 from chatlane_devkit.judge.dialogue import Dialogue
-from chatlane_devkit.judge.feed_checks import Said
+from chatlane_devkit.judge.feed_checks import HeardMessage
 from chatlane_devkit.judge.history import NUMBERED, History, Session
 from chatlane_devkit.judge.verdict import Verdict
 from chatlane_devkit.scenario.feed import Publication
@@ -57,7 +57,7 @@ def event_rows(feed: Sequence[Publication], history: History) -> list[tuple[obje
 
 def loss_rows(verdict: Verdict, history: History, bot: BotOutcome) -> list[tuple[object, ...]]:
     """Return the faults that people noticed, for chatlane and for the naive bot."""
-    heard = Counter(
+    answer_counts = Counter(
         (answer.session_id, message.seq)
         for answer in history.received
         for message in answer.heard_messages()
@@ -68,8 +68,8 @@ def loss_rows(verdict: Verdict, history: History, bot: BotOutcome) -> list[tuple
     )
     return [
         ("messages that people wrote", len(rows), bot.messages),
-        ("never answered", len(rows - heard.keys()), bot.lost),
-        ("answered twice or more", sum(count > 1 for count in heard.values()), bot.doubled),
+        ("never answered", len(rows - answer_counts.keys()), bot.lost),
+        ("answered twice or more", sum(count > 1 for count in answer_counts.values()), bot.doubled),
         ("conversations with forgotten messages", split, bot.forgotten),
     ]
 
@@ -142,22 +142,25 @@ def one_conversation(
     if session is None:
         return "nobody was answered", []
     messages = {
-        Said(publication.message_id, publication.text): (_author(publication), publication.hears)
+        HeardMessage(publication.message_id, publication.text): (
+            _author(publication),
+            publication.hears,
+        )
         for publication in feed
         if publication.expect == "accepted"
     }
-    lines: list[tuple[str, str]] = []
+    excerpt: list[tuple[str, str]] = []
     numbers: dict[int, int] = {}
     for row in history.rows:
         if row.session_id != session.id:
             continue
-        author, text = messages.get(Said(row.message_id, row.text), ("", row.text))
+        author, text = messages.get(HeardMessage(row.message_id, row.text), ("", row.text))
         if author:
             numbers[row.seq] = len(numbers) + 1
-            lines.append((author, f"#{numbers[row.seq]} {text}"))
+            excerpt.append((author, f"#{numbers[row.seq]} {text}"))
         else:
-            lines.append(("", _renumbered(text, numbers)))
-    return session.key, lines
+            excerpt.append(("", _renumbered(text, numbers)))
+    return session.key, excerpt
 
 
 def _renumbered(answer: str, numbers: Mapping[int, int]) -> str:

@@ -201,7 +201,7 @@ async def _left_over(observer: Observer) -> dict[str, int]:
 async def _show_progress(progress: PlayProgress, score: Score) -> None:
     with suppress(asyncio.CancelledError):
         while True:
-            progress.show(score.published, score.heard)
+            progress.show(score.published, score.answered)
             await asyncio.sleep(_REFRESH.total_seconds())
 
 

@@ -69,13 +69,13 @@ class _Chat:
 
     Attributes:
         calls: What the platform took, drafts too.
-        asked: Questions that were seen, the newest last.
+        questions: Questions that were seen, the newest last.
         answered: Their names.
     """
 
     name: str
     calls: list[Call] = field(default_factory=list)
-    asked: list[Call] = field(default_factory=list)
+    questions: list[Call] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -219,10 +219,10 @@ class DialoguePeople:
         if name in chat.answered:
             return
         chat.answered.add(name)
-        if chat.asked and chance.random() < _PRESS_AGAIN:
+        if chat.questions and chance.random() < _PRESS_AGAIN:
             await self._press_again(chat, chance)
         if call.buttons:
-            chat.asked.append(call)
+            chat.questions.append(call)
         if kind == "default":
             return
         if kind == "free":
@@ -244,8 +244,8 @@ class DialoguePeople:
 
     async def _press_again(self, chat: _Chat, chance: Random) -> None:
         """Press a button of an earlier question, which must change nothing."""
-        if chat.asked:
-            call = chance.choice(chat.asked[-_REMEMBERED:])
+        if chat.questions:
+            call = chance.choice(chat.questions[-_REMEMBERED:])
             await self._press(chat, call, 0, name=call.text.split()[1])
 
     async def _reply(self, chat: _Chat, name: str, text: str) -> None:
@@ -351,4 +351,4 @@ class DialoguePeople:
 
 def call_of(noted: dict[str, object]) -> Call:
     """Return the call that a line of the platform's log tells of."""
-    return Call(**{name: its for name, its in noted.items() if name not in {"actor", "op"}})  # type: ignore[arg-type]
+    return Call(**{name: value for name, value in noted.items() if name not in {"actor", "op"}})  # type: ignore[arg-type]

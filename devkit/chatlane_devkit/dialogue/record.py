@@ -58,7 +58,7 @@ class Records:
 
     async def results(self) -> list[Result]:
         """Return all results of turns; those that hand a turn back end nothing and are left out."""
-        return [its async for raw in self.stored("RESULTS") if (its := _result(raw))]
+        return [result async for raw in self.stored("RESULTS") if (result := _result(raw))]
 
     async def outbound(self) -> list[Published]:
         """Return all outbound messages."""
@@ -71,18 +71,18 @@ class Records:
 
 def published(raw: Msg, number: str) -> Published:
     """Return a message of a stream; `number` is the field with its number in its session."""
-    its = json.loads(raw.data)
-    text = its.get("text") or ""
-    return Published(its["session_id"], its[number], its["id"], raw.subject, text)
+    body = json.loads(raw.data)
+    text = body.get("text") or ""
+    return Published(body["session_id"], body[number], body["id"], raw.subject, text)
 
 
 def _result(raw: Msg) -> Result | None:
     """Return the result of a turn; None if it hands the turn back, or no worker wrote it."""
     try:
-        its = json.loads(raw.data)
-        if its.get("hand_back") is not None:
+        body = json.loads(raw.data)
+        if body.get("hand_back") is not None:
             return None
-        return Result(its["id"], its["turn_id"], its["attempt"], its["token"])
+        return Result(body["id"], body["turn_id"], body["attempt"], body["token"])
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -146,17 +146,17 @@ async def dialogue_of(
         event_log: What people, workers and the nemesis noted.
         platform_log: What the adapter noted.
     """
-    lines = _by_op(event_log)
+    lines_of_op = _by_op(event_log)
     noted = _by_op(platform_log)
     # Other accounts may publish what cannot be read.
     place = f".{PLATFORM}.{ACCOUNT}."
     inbound = [_read(raw) async for raw in records.stored("INBOUND") if place in raw.subject]
     outbound = [_read(raw) async for raw in records.stored("OUTBOUND")]
     ends: dict[str, list[float]] = defaultdict(list)
-    for line in lines["killed"]:
+    for line in lines_of_op["killed"]:
         ends[line["actor"]].append(line["at"])
     sessions = {record.id for record in history.sessions}
-    sent = [Sent(**_fields(line)) for line in lines["wrote"]]
+    sent = [Sent(**_fields(line)) for line in lines_of_op["wrote"]]
     of_dialogues = [(at, body) for at, body in outbound if body["session_id"] in sessions]
     reported = _reported(inbound)
     knows = {line["turn_id"]: line["session_id"] for line in noted["knows"]}
@@ -164,12 +164,12 @@ async def dialogue_of(
         history=replace(history, sent=sent),
         chats=chats,
         calls=[call_of(line) for line in noted["call"]],
-        questions=[Question(**_with_time(line)) for line in lines["asked"]],
-        outcomes=[Outcome(**_with_time(line)) for line in lines["got"]],
-        replies=[Reply(**_with_time(line)) for line in lines["replied"]],
-        sends=[SentAlone(**_with_time(line)) for line in lines["sent alone"]],
-        quotes=_quotes(lines, inbound, reported),
-        reactions=[line["text"] for line in lines["reacted"]],
+        questions=[Question(**_with_time(line)) for line in lines_of_op["asked"]],
+        outcomes=[Outcome(**_with_time(line)) for line in lines_of_op["got"]],
+        replies=[Reply(**_with_time(line)) for line in lines_of_op["replied"]],
+        sends=[SentAlone(**_with_time(line)) for line in lines_of_op["sent alone"]],
+        quotes=_quotes(lines_of_op, inbound, reported),
+        reactions=[line["text"] for line in lines_of_op["reacted"]],
         outbound=[
             OutboundText(
                 id=body["id"],
@@ -207,11 +207,11 @@ def _by_op(path: Path) -> Mapping[str, list[Line]]:
 
 
 def _fields(line: Line) -> Line:
-    return {name: its for name, its in line.items() if name not in _BESIDE}
+    return {name: value for name, value in line.items() if name not in _BESIDE}
 
 
 def _with_time(line: Line) -> Line:
-    return {name: its for name, its in line.items() if name not in {"actor", "op"}}
+    return {name: value for name, value in line.items() if name not in {"actor", "op"}}
 
 
 def _read(raw: Msg) -> tuple[datetime, dict[str, Any]]:

@@ -47,7 +47,7 @@ class Helper:
             self._log.note("turn_ended", turn_id=turn_id, attempt=attempt)
 
     async def _answer(self, turn: Turn) -> str | Reply:
-        heard = echo(turn.messages)
+        answer = echo(turn.messages)
         for message in turn.messages:
             if message.reply_to:
                 replied = message.replied.text if message.replied else None
@@ -64,12 +64,12 @@ class Helper:
                 await self._draft(turn, _SLOW_PARTS)
             case "buttons":
                 button = Button(label=f"Take {name}", value=f"take:{name}")
-                return Reply(parts=[Part(text=heard, buttons=(button,))])
+                return Reply(parts=[Part(text=answer, buttons=(button,))])
             case _:
                 pass
         if kind == "long":
-            return "\n".join([heard, *(f"Line {n} of the long {name}." for n in range(_LINES))])
-        return heard
+            return "\n".join([answer, *(f"Line {n} of the long {name}." for n in range(_LINES))])
+        return answer
 
     async def _ask(self, turn: Turn, kind: str) -> None:
         """Ask; options and default name the question, which is another one in each attempt."""

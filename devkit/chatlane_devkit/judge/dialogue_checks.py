@@ -177,13 +177,13 @@ def _outcome_problems(
     name, _, choice = value.partition(":")
     if choice == "default" and name == question.name:
         return
-    said = [reply for reply in replies if reply.name == name and reply.chat == question.chat]
+    answers = [reply for reply in replies if reply.name == name and reply.chat == question.chat]
     meant = questions.get(name)
     is_of_turn = meant is not None and meant.turn_id == question.turn_id
-    is_after = any(not reply.is_press and reply.at > question.at for reply in said)
+    is_after = any(not reply.is_press and reply.at > question.at for reply in answers)
     if name != question.name and not (is_of_turn and is_after):
         yield f"misrouted: question {question.name} got {value!r}"
-    elif not said:
+    elif not answers:
         yield f"misrouted: question {question.name} got {value!r}, which its chat never said"
 
 
@@ -295,10 +295,10 @@ def _placing_problems(dialogue: Dialogue, names: dict[str, str]) -> Iterator[str
         (row for row in dialogue.history.rows if row.role == "user"),
         lambda row: row.message_id or row.text,
     )
-    heard: Counter[tuple[str, int]] = Counter()
+    answer_counts: Counter[tuple[str, int]] = Counter()
     for row in dialogue.history.rows:
         if row.role == "assistant":
-            heard.update((row.session_id, it.seq) for it in _heard(row))
+            answer_counts.update((row.session_id, it.seq) for it in _heard(row))
     answers = {(reply.chat, reply.text) for reply in dialogue.replies}
     chats = {key: chat for chat, key in dialogue.chats.items()}
     # A pressed button is no message: its label is different for each.
@@ -311,7 +311,7 @@ def _placing_problems(dialogue: Dialogue, names: dict[str, str]) -> Iterator[str
             yield f"{kind}: {sent.text!r} is in transcripts {len(found)} times"
             continue
         row = found[0]
-        count = heard[row.session_id, row.seq]
+        count = answer_counts[row.session_id, row.seq]
         if names.get(row.session_id) != sent.key or row.text != sent.text:
             yield f"misrouted: {sent.text!r} is {row.text!r} in {names.get(row.session_id)}"
         is_answer = (chats.get(sent.key), sent.text) in answers

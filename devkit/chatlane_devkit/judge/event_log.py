@@ -52,8 +52,8 @@ class LoggedEvents:
 
 def read_handed(path: Path) -> list[Handed]:
     """Read the messages that stream subscribers noted, if there is a file."""
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    return [Handed(**json.loads(line)) for line in lines]
+    recorded = path.read_text("utf-8").splitlines() if path.exists() else []
+    return [Handed(**json.loads(line)) for line in recorded]
 
 
 def read_event_log(path: Path) -> LoggedEvents:
@@ -87,21 +87,23 @@ def _spells(lines: Iterable[Line]) -> Iterable[Spell]:
     frozen: dict[str, dict[str, Spell]] = defaultdict(dict)
     last = 0.0
     for line in lines:
-        last, actor, its = line["at"], line["actor"], begun[line["actor"]]
+        last, actor, open_spells = line["at"], line["actor"], begun[line["actor"]]
         if line["op"] == "turn_began":
-            its[_piece(line)] = _begun(line)
+            open_spells[_piece(line)] = _begun(line)
         elif line["op"] == "turn_ended":
             frozen[actor].pop(_piece(line), None)
-            if spell := its.pop(_piece(line), None):
+            if spell := open_spells.pop(_piece(line), None):
                 yield _ended(spell, last)
         elif line["op"] in {"killed", "frozen"}:
-            yield from (_ended(spell, last) for spell in its.values())
-            frozen[actor] = its.copy() if line["op"] == "frozen" else {}
-            its.clear()
+            yield from (_ended(spell, last) for spell in open_spells.values())
+            frozen[actor] = open_spells.copy() if line["op"] == "frozen" else {}
+            open_spells.clear()
         elif line["op"] == "thawed":
-            its |= {name: _resumed(spell, last) for name, spell in frozen.pop(actor, {}).items()}
-    for its in begun.values():
-        yield from (_ended(spell, last) for spell in its.values())
+            open_spells |= {
+                name: _resumed(spell, last) for name, spell in frozen.pop(actor, {}).items()
+            }
+    for open_spells in begun.values():
+        yield from (_ended(spell, last) for spell in open_spells.values())
 
 
 def _piece(line: Line) -> str:
@@ -123,10 +125,10 @@ def _resumed(spell: Spell, at: float) -> Spell:
 
 def _waits(said: Iterable[Line], answers: Iterable[tuple[Line, Received]]) -> Iterable[Wait]:
     """Yield how long each text waited for the answer that mentions it; unanswered ones are lost."""
-    heard: dict[str, float] = {}
-    for line, its in answers:
-        for text in its.heard:
-            heard.setdefault(text, line["at"])
+    answered_at: dict[str, float] = {}
+    for line, answer in answers:
+        for text in answer.heard:
+            answered_at.setdefault(text, line["at"])
     for line in said:
-        if (at := heard.get(line["text"])) is not None:
+        if (at := answered_at.get(line["text"])) is not None:
             yield Wait(line["text"], at - line["at"])

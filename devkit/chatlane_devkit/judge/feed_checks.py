@@ -31,7 +31,7 @@ _SHOWN_CHARACTERS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class HeardMessage:
     """The identity of a message in a conversation."""
 
     message_id: str
@@ -63,9 +63,9 @@ class Conversation:
     """
 
     agent: str
-    messages: tuple[Said, ...]
+    messages: tuple[HeardMessage, ...]
     cuts: tuple[Cut, ...]
-    strands: tuple[tuple[Said, ...], ...]
+    strands: tuple[tuple[HeardMessage, ...], ...]
 
 
 def conversations(
@@ -102,7 +102,7 @@ def _conversation(
             entries[publication.nats_id].sequence if publication.nats_id in entries else last
         ),
     )
-    strands: dict[str, list[Said]] = defaultdict(list)
+    strands: dict[str, list[HeardMessage]] = defaultdict(list)
     for publication in in_order:
         strands[publication.address.chat].append(_said(publication))
     return Conversation(
@@ -139,8 +139,8 @@ def _cuts(
         last_activity, settles, last_place = spoke_at or last_activity, publication.settles, place
 
 
-def _said(publication: Publication) -> Said:
-    return Said(publication.message_id, publication.text)
+def _said(publication: Publication) -> HeardMessage:
+    return HeardMessage(publication.message_id, publication.text)
 
 
 def _place(address: Address) -> Address:
@@ -212,7 +212,9 @@ def conversation_problems(
             yield f"session {session.id} belongs to no conversation of the feed"
 
 
-def _differences(conversation: Conversation, sessions: Sequence[tuple[Said, ...]]) -> Iterator[str]:
+def _differences(
+    conversation: Conversation, sessions: Sequence[tuple[HeardMessage, ...]]
+) -> Iterator[str]:
     """Describe how the sessions of one conversation differ from the expectation."""
     expected = conversation.messages
     actual = [message for session in sessions for message in session]
@@ -232,7 +234,7 @@ def _differences(conversation: Conversation, sessions: Sequence[tuple[Said, ...]
 
 
 def _cut_problems(
-    conversation: Conversation, sessions: Sequence[tuple[Said, ...]]
+    conversation: Conversation, sessions: Sequence[tuple[HeardMessage, ...]]
 ) -> Iterator[str]:
     """Describe messages in the wrong session, given that all arrived in order."""
     begins = set(accumulate(map(len, sessions)))
@@ -245,7 +247,9 @@ def _cut_problems(
             yield f"in the wrong session: {message} did not begin a new one"
 
 
-def is_interleaving(merged: Sequence[Said], strands: Sequence[Sequence[Said]]) -> bool:
+def is_interleaving(
+    merged: Sequence[HeardMessage], strands: Sequence[Sequence[HeardMessage]]
+) -> bool:
     """Return whether `merged` is all of `strands`, each in its own order."""
     if len(merged) != sum(len(strand) for strand in strands):
         return False
@@ -260,7 +264,7 @@ def is_interleaving(merged: Sequence[Said], strands: Sequence[Sequence[Said]]) -
     return bool(reached)
 
 
-def _first_difference(expected: Sequence[Said], actual: Sequence[Said]) -> str:
+def _first_difference(expected: Sequence[HeardMessage], actual: Sequence[HeardMessage]) -> str:
     pairs = ((wanted, got) for wanted, got in zip(expected, actual, strict=True) if wanted != got)
     wanted, got = next(pairs)
     return f"{got} came where {wanted} was due"
@@ -270,9 +274,9 @@ def hearing_problems(
     feed: Sequence[Publication], found: Mapping[str, list[Session]], history: History
 ) -> Iterator[str]:
     """Compare the messages that agents report with the transcripts, by number and text."""
-    heard: dict[str, list[Heard]] = defaultdict(list)
+    answered: dict[str, list[Heard]] = defaultdict(list)
     for answer in history.received:
-        heard[answer.session_id].extend(answer.heard_messages())
+        answered[answer.session_id].extend(answer.heard_messages())
     rows = _heard_rows(history.rows)
     hears = {
         (publication.talk, _said(publication)): publication.hears
@@ -281,9 +285,9 @@ def hearing_problems(
     }
     for talk, sessions in found.items():
         for session in sessions:
-            problems = _heard_differences(rows[session.id], heard[session.id])
-            for row, text in _misheard(rows[session.id], heard[session.id]):
-                if text != hears.get((talk, Said(row.message_id, row.text))):
+            problems = _heard_differences(rows[session.id], answered[session.id])
+            for row, text in _misheard(rows[session.id], answered[session.id]):
+                if text != hears.get((talk, HeardMessage(row.message_id, row.text))):
                     problems = chain(problems, [f"{row.text!r} was heard as {text!r}"])
             yield from (f"session {session.id}: {problem}" for problem in problems)
 
@@ -393,8 +397,8 @@ def _heard_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return by_session
 
 
-def _said_in(rows: Sequence[Row]) -> tuple[Said, ...]:
-    return tuple(Said(row.message_id, row.text) for row in rows)
+def _said_in(rows: Sequence[Row]) -> tuple[HeardMessage, ...]:
+    return tuple(HeardMessage(row.message_id, row.text) for row in rows)
 
 
 def shortened(text: str) -> str:

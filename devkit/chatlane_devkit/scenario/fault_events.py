@@ -111,19 +111,19 @@ def add_unusual_events(diary: EventBuilder) -> None:
         ("caf\ud83d half an emoji", "caf\ufffd half an emoji"),
         ("zero\x00byte", "zero\ufffdbyte"),
     ]
-    for number, (text, heard) in enumerate(odd):
+    for number, (text, expected) in enumerate(odd):
         event = base | {"id": diary.chance.hexadecimal(24), "message_id": 5 + number, "text": text}
         line: Line = {"subject": _subject(event), "body": json.dumps(event), "expect": "accepted"}
-        line |= {"talk": "telegram/odd one", "agent": "main", "hears": heard}
+        line |= {"talk": "telegram/odd one", "agent": "main", "hears": expected}
         diary.add(Entry(9.2 * HOUR + 300 * number, line))
 
 
 def add_invalid_events(diary: EventBuilder) -> None:
     """Add events that become dead letters, one for each kind of error."""
     block = (DISCORD_BLOCKS[1][2] - DISCORD_BLOCKS[0][0]) * HOUR
-    lines = [*_undecodable(diary), *_unplaceable(diary)]
-    for number, line in enumerate(lines):
-        at = 8.2 * HOUR + number * block / len(lines) + diary.chance.between(0, 300)
+    invalid = [*_undecodable(diary), *_unplaceable(diary)]
+    for number, line in enumerate(invalid):
+        at = 8.2 * HOUR + number * block / len(invalid) + diary.chance.between(0, 300)
         diary.add(Entry(at, line))
 
 

@@ -60,7 +60,7 @@ class Script:
 
     language: str
     kind: Kind
-    lines: tuple[str, ...]
+    sentences: tuple[str, ...]
 
 
 class Phrases:
@@ -89,7 +89,7 @@ class Phrases:
         fresh = fresh or [script for script in self._of("en", kind) if script not in told]
         chosen = chance.pick(fresh or self._of("en", kind))
         told.add(chosen)
-        return [self._filled(chance, line) for line in chosen.lines]
+        return [self._filled(chance, line) for line in chosen.sentences]
 
     def aside(self, chance: Chance, language: str) -> str:
         """Return a short answer such as `thanks!`."""

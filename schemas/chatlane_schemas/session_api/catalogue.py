@@ -48,7 +48,7 @@ class SessionProtect(SessionChange):
 class SessionTree(SettingChange):
     """Notes the working copy of a repository that was made for a session, or forgets it.
 
-    The files are the business of whoever made it.
+    The caller that made the copy owns its files.
     """
 
     worktree: Annotated[Worktree, AfterValidator(_without_credentials)] | None = Field(

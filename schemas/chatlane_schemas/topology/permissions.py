@@ -313,7 +313,7 @@ def webhooks(principal: str, *, reads_text: bool = False) -> Permissions:
 
     Args:
         principal: Its name.
-        reads_text: Whether it may read the transcripts of all sessions, too; each read is audited.
+        reads_text: Whether it may also read the transcripts of all sessions; each read is audited.
     """
     cursors = subjects.wildcards(
         subjects.CURSOR,

@@ -115,7 +115,7 @@ async def list_letters(
 async def show(letter: IdText, config: Config = None, *, as_json: AsJson = False) -> None:
     """Show a dead letter with its message body, or what people wrote in a failed turn.
 
-    For a message with the id of another one (`message_id_reused`) the other one is shown, too.
+    For a message with the id of another one (`message_id_reused`), also show the other one.
 
     The audit log records it.
     """

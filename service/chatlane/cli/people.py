@@ -458,14 +458,14 @@ async def replay_erasures(
     Run it before the first router starts. The list holds keyed digests of people, and the time
     up to which each was erased.
     """
-    lines = listed.read_text("utf-8").splitlines() if listed is not None else []
+    exported = listed.read_text("utf-8").splitlines() if listed is not None else []
     how = _How(patience, overwrite=overwrite)
     from chatlane.privacy import erasure_list_sql
     from chatlane.privacy.erasure_replay import Replay
 
     async with _opened(config) as opened:
         try:
-            known = [erasure_list_sql.parsed_line(line) for line in lines]
+            known = [erasure_list_sql.parsed_line(line) for line in exported]
         except ValueError as exc:
             raise CommandError(f"the file is no erasure list: {exc}") from exc
         async with opened.store.transaction() as connection:

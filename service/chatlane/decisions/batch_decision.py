@@ -191,7 +191,7 @@ class BatchDecision:
             owners |= reads.owners
         marks = await _probe(connection, arrived, targets)
         busy = {session.active_turn for session in locked.values() if arrived} - {None}
-        asked = await open_questions.find_open(connection, filter(None, busy))
+        found_questions = await open_questions.find_open(connection, filter(None, busy))
         loaded = BatchState(
             unit_of_work,
             self.catalog,
@@ -201,7 +201,7 @@ class BatchDecision:
             marks=marks,
             limits=limits,
             questions=questions,
-            asked=asked,
+            open_questions=found_questions,
             owners=owners,
             replied=await replies.load(connection, arrived, bound),
             summaries=SessionSummaries()
@@ -316,7 +316,7 @@ class BatchState:
     summaries: SessionSummaries
     limits: MessageLimits
     questions: Mapping[bytes, Sequence[UUID]]
-    asked: dict[UUID, OpenQuestion]
+    open_questions: dict[UUID, OpenQuestion]
     owners: Mapping[str, frozenset[str]]
     replied: Replies | None
     effects: Effects
@@ -338,7 +338,7 @@ class BatchState:
             originals=self._originals,
             bots=self.limits.bots,
             questions=self.questions,
-            asked=self.asked,
+            open_questions=self.open_questions,
             owners=self.owners,
             replies=self.replied,
             copies=self.marks.copies,

@@ -124,7 +124,7 @@ class Profile:
 class HomeChannel:
     """The default chat of an account for messages without a request, such as results of a timer.
 
-    `kind` counts only until somebody has written there.
+    `kind` counts only until the first message arrives there.
     """
 
     chat_id: str

@@ -246,7 +246,7 @@ class Placement:
         originals: Targets of edits and deletes; None in a batch that needs none.
         owners: Older owner names of a person, by the owner name of their new sessions.
         replies: The messages that replies answer; None in a batch without replies.
-        asked: Open questions of running turns, by session.
+        open_questions: Open questions of running turns, by session.
         copies: What is known of the first events with the digests in `seen`.
     """
 
@@ -260,7 +260,7 @@ class Placement:
     questions: Mapping[bytes, Sequence[UUID]] = field(default_factory=dict)
     owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
     replies: Replies | None = None
-    asked: dict[UUID, OpenQuestion] = field(default_factory=dict)
+    open_questions: dict[UUID, OpenQuestion] = field(default_factory=dict)
     copies: dict[bytes, FirstCopy] = field(default_factory=dict)
     _resting: dict[UUID, Turn] = field(default_factory=dict, init=False)
 
@@ -314,7 +314,7 @@ class Placement:
             return originals.edited(arrived, self.effects)
         known = self.seen.intersection(arrived.targets)
         outcome = originals.change(arrived, known, self.effects)
-        if outcome == "applied" and self.asked:
+        if outcome == "applied" and self.open_questions:
             self._withdraw_questions(originals.turns_of(arrived.targets), arrived.stored_at)
         self.seen.update(arrived.targets)
         self.effects.count((CountName.MESSAGE_CHANGES, arrived.event.kind, outcome))
@@ -325,10 +325,10 @@ class Placement:
 
     def _withdraw_questions(self, turn_ids: set[UUID], at: datetime) -> None:
         """End the questions of turns whose messages have changed: an answer would be to old words."""
-        for session_id, question in list(self.asked.items()):
+        for session_id, question in list(self.open_questions.items()):
             if question.turn.id in turn_ids:
                 withdraw(question, self.sessions[session_id], at, self.effects)
-                del self.asked[session_id]
+                del self.open_questions[session_id]
 
     def _open_thread(self, arrived: ResolvedMessage) -> None:
         """Bind a thread that was opened on a message to the session of that message."""
@@ -361,7 +361,7 @@ class Placement:
 
         A wrong value of a form is taken as well: the form asks again.
         """
-        question = None if session is None else self.asked.get(session.id)
+        question = None if session is None else self.open_questions.get(session.id)
         is_said = arrived.event.kind in {Kind.MESSAGE, Kind.ACTION} and arrived.busy is None
         if session is None or question is None or not is_said:
             return None
@@ -379,9 +379,9 @@ class Placement:
         moment = Moment(session, arrived.stored_at, arrived.digests[0], arrived.notices)
         following = take(question, reading, moment, self.effects)
         if following is None:
-            del self.asked[session.id]
+            del self.open_questions[session.id]
         else:
-            self.asked[session.id] = following
+            self.open_questions[session.id] = following
         self.mark_seen(arrived, session.id, row.seq)
         self.effects.count((CountName.KEPT, "answer"))
         return question.turn.id
@@ -523,7 +523,7 @@ class Placement:
         if arrived.staff_pause is not None:
             self._record_staff(arrived, arrived.staff_pause)
             return
-        if arrived.pair is None and (self.asked or arrived.event.press is not None):
+        if arrived.pair is None and (self.open_questions or arrived.event.press is not None):
             session = self.find_session(arrived)
             if self.answers_question(arrived, session) is not None or self._is_late_press(arrived):
                 return

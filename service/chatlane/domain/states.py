@@ -120,7 +120,7 @@ class Turn:
     claimed, to the next notification while ready. `source` is the target of answers: that of the
     last message it was claimed with, None before. `token` outlives the lease: until another worker
     claims the turn, its holder may still renew or finish. `cancel` is the reason for a requested
-    end. `rest` is `resting` until workers may be notified, `rested` after that, and `parked` while the turn waits for the answer to `asked` without a worker. `interruptions`
+    end. `rest` is `resting` until workers may be notified, `rested` after that, and `parked` while the turn waits for the answer to `open_question` without a worker. `interruptions`
     counts the attempts that were lost with their worker, the last one at `interrupted_at`.
     `is_begun` is false while the worker of the current attempt has yet to report that it begins,
     and `unbegun` counts the attempts that never began or were handed back. `is_asked` is set by the first claim with a
@@ -128,7 +128,7 @@ class Turn:
     `wait_told` says that the chat was told so. While the agent is unavailable, `is_trial` says
     whether this turn is the one that tries it; else it is None, and it is never written. `draft` is the
     platform's id of the message that shows the answer so far. `has_spoken` says that the turn has
-    sent a message before its answer, `has_steps` that results of its steps are kept. `asked` is the open question of its attempt.
+    sent a message before its answer, `has_steps` that results of its steps are kept. `open_question` is the question of its attempt.
     `known_text` is a source with its JSON text.
     """
 
@@ -159,7 +159,7 @@ class Turn:
     draft: str | None = None
     has_spoken: bool = False
     has_steps: bool = False
-    asked: AskedQuestion | None = None
+    open_question: AskedQuestion | None = None
     known_text: tuple[Source, str] | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -214,11 +214,11 @@ class Home:
         if path is None:
             return list(self._message_rows(session))
         unread = Omissions()
-        lines = list(_message_lines(path, session.started_at, self._zone, unread))
-        if len(lines) <= session.row_count:
+        in_file = list(_message_lines(path, session.started_at, self._zone, unread))
+        if len(in_file) <= session.row_count:
             return list(self._message_rows(session))
         self._omissions.update(unread)
-        return lines
+        return in_file
 
     def _message_rows(self, session: OldSession) -> Iterator[OldMessage]:
         columns = self._columns("messages", _MESSAGE_COLUMNS)

@@ -20,7 +20,7 @@ async def patiently(write: Callable[[], Awaitable[ResultT]]) -> ResultT:
     """Return the result of a transaction, which is tried again after a transient error.
 
     Raises:
-        TransientError: The last try failed, too.
+        TransientError: The last attempt failed.
     """
     for _ in range(1, _TRIES):
         try:

@@ -38,7 +38,7 @@ class EventStorage:
     ) -> list[str]:
         """Return the differences from the declarations, as `topology.verify`, and read the stream.
 
-        Whoever learns of a difference may replace this router by one of the release before, which
+        An operator who sees a difference may replace this router by one of the release before, which
         can never publish an event that the stream lacks. So the stream is read last: from then on
         this router writes no such event.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from chatlane.domain.turns.retries import Said
+from chatlane.domain.turns.retries import PersonRow
 from chatlane.observability.logs import get_logger
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.inbound import CHAT_KINDS, Kind
@@ -89,14 +89,14 @@ def read_source(text: str, table: str) -> Source:
         return Source.model_validate(fields | {"chat": chat | {"kind": _MANY_PERSON_KIND}})
 
 
-def read_said(said: Said) -> Said:
+def read_person_row(row: PersonRow) -> PersonRow:
     """Return a stored user message without unknown values, for a new run."""
-    details, source = said.details, said.source
+    details, source = row.details, row.source
     if details is not None:
         details = _known_details(details)
     if source is not None:
         source = read_source(source, "messages").model_dump_json(exclude_none=True)
-    return said._replace(details=details, source=source)
+    return row._replace(details=details, source=source)
 
 
 def _known_details(text: str) -> str:

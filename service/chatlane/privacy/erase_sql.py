@@ -12,7 +12,7 @@ from uuid import UUID
 from pydantic_core import from_json, to_json
 
 from chatlane.postgres.pool import columns
-from chatlane.privacy.erasure_rules import Row, Said
+from chatlane.privacy.erasure_rules import Row, SenderSpan
 from chatlane.search import index_sql
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ async def walk_pages(
     transaction: "Transaction",
     read: "Callable[[PoolConnectionProxy, RowT | None], Awaitable[Sequence[RowT]]]",
 ) -> "AsyncIterator[Sequence[RowT]]":
-    """Yield batches of rows, each read in its own transaction, until a batch is empty.
+    """Yield batches of rows, each read in a transaction, until a batch is empty.
 
     Args:
         transaction: Opens a transaction for each batch.
@@ -232,7 +232,7 @@ async def forget_quotes(
     Args:
         connection: Connection of the transaction that has locked the session.
         session_id: Session to write to.
-        authors: Ids of the person as quotes name them, each with the time since which it is theirs.
+        authors: Ids of the person as quotes name them, each with the time since which it belongs to the person.
         message_ids: Our ids of messages of the person.
         until: Only rows stored up to this time.
     """
@@ -320,7 +320,7 @@ SELECT session_id, who, min(at), max(at) FROM (
     UNION ALL
     SELECT session_id, sender_of(source), created_at FROM removed_messages
     WHERE session_id = ANY($1::uuid[]) AND source #> '{sender}' IS NOT NULL
-) AS its GROUP BY session_id, who
+) AS entry GROUP BY session_id, who
 """
 LANES_TO_SQL: Final[LiteralString] = """
 -- lanes: the lanes that point to a session
@@ -417,43 +417,43 @@ ROWS_OF_SESSION_SQL: Final[LiteralString] = """
 -- messages: the rows of a session, and whether the person wrote them
 SELECT seq, role, created_at <= $6 AND EXISTS (
            SELECT FROM unnest($3::jsonb[], $4::timestamptz[], $5::timestamptz[])
-               AS said (who, since, until)
-           WHERE said.who = its.who AND created_at >= coalesce(since, '-infinity')
+               AS senders (who, since, until)
+           WHERE senders.who = entry.who AND created_at >= coalesce(since, '-infinity')
              AND created_at < coalesce(until, 'infinity')),
        id, turn_id, reply_to, source IS NOT NULL
 FROM (
     SELECT seq, role, created_at, id, turn_id, reply_to, source, sender_of(source) AS who
     FROM messages WHERE session_id = $1 AND seq > $2 ORDER BY seq LIMIT $7
-) AS its ORDER BY seq
+) AS entry ORDER BY seq
 """
 ROWS_OF_ARCHIVE_SQL: Final[LiteralString] = """
 -- removed_messages: the archived rows of a session, and whether the person wrote them
 SELECT removal, seq, role, created_at <= $5 AND EXISTS (
            SELECT FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
-               AS said (who, since, until)
-           WHERE said.who = its.who AND created_at >= coalesce(since, '-infinity')
+               AS senders (who, since, until)
+           WHERE senders.who = entry.who AND created_at >= coalesce(since, '-infinity')
              AND created_at < coalesce(until, 'infinity')),
        id, turn_id, reply_to, source IS NOT NULL
 FROM (
     SELECT removal, seq, role, created_at, id, turn_id, reply_to, source, sender_of(source) AS who
     FROM removed_messages WHERE session_id = $1
-) AS its ORDER BY removal, seq
+) AS entry ORDER BY removal, seq
 """
 
 
-def said_columns(said: "Iterable[Said]") -> list[list[Any]]:
+def span_columns(spans: "Iterable[SenderSpan]") -> list[list[Any]]:
     """Return the senders and their time spans as columns for a statement."""
-    return columns(((to_json(who).decode(), since, until) for who, since, until in said), 3)
+    return columns(((to_json(who).decode(), since, until) for who, since, until in spans), 3)
 
 
 async def rows_of(
     connection: "PoolConnectionProxy",
     session_id: UUID,
-    said: "Iterable[Said]",
+    spans: "Iterable[SenderSpan]",
     until: datetime,
 ) -> list[Row]:
     """Return the rows of a session with the columns that decide whose they are."""
-    names = said_columns(said)
+    names = span_columns(spans)
     found: list[Row] = []
     after = 0
     while True:
@@ -468,42 +468,45 @@ async def rows_of(
 
 HAS_SAID_SQL: Final[LiteralString] = """
 -- messages → removed_messages → waiting: whether the person wrote in a session
-WITH said AS (
+WITH senders AS (
     SELECT * FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
-        AS said (who, since, until)
+        AS senders (who, since, until)
 )
 SELECT EXISTS (
-    SELECT FROM messages JOIN said ON sender_of(source) = said.who
+    SELECT FROM messages JOIN senders ON sender_of(source) = senders.who
     WHERE session_id = $1 AND created_at <= $5 AND created_at >= coalesce(since, '-infinity')
       AND created_at < coalesce(until, 'infinity')
 ) OR EXISTS (
-    SELECT FROM removed_messages JOIN said ON sender_of(source) = said.who
+    SELECT FROM removed_messages JOIN senders ON sender_of(source) = senders.who
     WHERE session_id = $1 AND created_at <= $5 AND created_at >= coalesce(since, '-infinity')
       AND created_at < coalesce(until, 'infinity')
 ) OR EXISTS (
-    SELECT FROM waiting JOIN said ON sender_of(source) = said.who
+    SELECT FROM waiting JOIN senders ON sender_of(source) = senders.who
     WHERE session_id = $1 AND stored_at <= $5 AND stored_at >= coalesce(since, '-infinity')
       AND stored_at < coalesce(until, 'infinity')
 )
 """
 
 
-async def has_said(
-    connection: "PoolConnectionProxy", session_id: UUID, said: "Iterable[Said]", until: datetime
+async def has_written(
+    connection: "PoolConnectionProxy",
+    session_id: UUID,
+    spans: "Iterable[SenderSpan]",
+    until: datetime,
 ) -> bool:
     """Return True if one of these senders wrote in a session up to a time."""
-    found: bool = await connection.fetchval(HAS_SAID_SQL, session_id, *said_columns(said), until)
+    found: bool = await connection.fetchval(HAS_SAID_SQL, session_id, *span_columns(spans), until)
     return found
 
 
 async def archived_rows_of(
     connection: "PoolConnectionProxy",
     session_id: UUID,
-    said: "Iterable[Said]",
+    spans: "Iterable[SenderSpan]",
     until: datetime,
 ) -> dict[int, list[Row]]:
     """Return the archived rows of a session, grouped by removal."""
-    names = said_columns(said)
+    names = span_columns(spans)
     found: dict[int, list[Row]] = {}
     for row in await connection.fetch(ROWS_OF_ARCHIVE_SQL, session_id, *names, until):
         removal, seq, role, is_own, *rest = row
@@ -564,10 +567,10 @@ WAITING_OF_SESSION_SQL: Final[LiteralString] = """
 SELECT arrival, message_id FROM (
     SELECT arrival, message_id, stored_at, sender_of(source) AS who
     FROM waiting WHERE session_id = $1
-) AS its WHERE stored_at <= $5 AND EXISTS (
+) AS entry WHERE stored_at <= $5 AND EXISTS (
            SELECT FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
-               AS said (who, since, until)
-           WHERE said.who = its.who AND stored_at >= coalesce(since, '-infinity')
+               AS senders (who, since, until)
+           WHERE senders.who = entry.who AND stored_at >= coalesce(since, '-infinity')
              AND stored_at < coalesce(until, 'infinity'))
 ORDER BY arrival
 """
@@ -629,11 +632,11 @@ async def delete_late(
 async def waiting_of(
     connection: "PoolConnectionProxy",
     session_id: UUID,
-    said: "Iterable[Said]",
+    spans: "Iterable[SenderSpan]",
     until: datetime,
 ) -> list[tuple[int, UUID]]:
     """Return (arrival, message id) of the waiting messages of these senders in a session."""
-    names = said_columns(said)
+    names = span_columns(spans)
     rows = await connection.fetch(WAITING_OF_SESSION_SQL, session_id, *names, until)
     return [(row[0], row[1]) for row in rows]
 

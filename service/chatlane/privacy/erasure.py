@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.erasure_key import ErasureKey
     from chatlane.postgres.pool import Store, Transaction
-    from chatlane.privacy.erasure_rules import Ids, Said
+    from chatlane.privacy.erasure_rules import Ids, SenderSpan
     from chatlane.privacy.stream_erasure import StreamErasure
     from chatlane_schemas.session_api.people import Person
 
@@ -98,7 +98,7 @@ class _Run:
     id: UUID
     scope: ErasureScope
     #: By shared session, how the sources of its rows name the person.
-    shared: dict[UUID, list[Said]] = field(default_factory=dict)
+    shared: dict[UUID, list[SenderSpan]] = field(default_factory=dict)
     early: set[bytes] = field(default_factory=set)
     #: Replies to requests up to this time may quote rows that were blanked.
     answered_until: datetime = _BEGINNING
@@ -458,8 +458,8 @@ class Erasing:
             count = await erase_sql.delete_lanes(connection, sorted(lanes))
             names = await erase_sql.delete_lane_aliases(connection, {key for key, _ in lanes})
             kept = await catalogue_sql.delete(connection, run.ids.owners, run.until)
-            for store, gone in {"lanes": count, "lane_aliases": names, **kept}.items():
-                await self._note(connection, run, Receipt(store, gone))
+            for store, deleted in {"lanes": count, "lane_aliases": names, **kept}.items():
+                await self._note(connection, run, Receipt(store, deleted))
 
     async def _delete_letters(self, run: _Run) -> None:
         async for found in self._finder.find_letters(run.scope):
@@ -481,10 +481,10 @@ class Erasing:
                 await self._note(connection, run, Receipt("api_requests", len(requests)))
 
     async def _clear_audit(self, run: _Run) -> None:
-        async for lines in self._finder.find_audit_lines(run.scope):
+        async for line_ids in self._finder.find_audit_lines(run.scope):
             async with self._transaction() as connection:
-                await erase_sql.clear_audit_lines(connection, lines)
-                await self._note(connection, run, Receipt("audit", len(lines), lines))
+                await erase_sql.clear_audit_lines(connection, line_ids)
+                await self._note(connection, run, Receipt("audit", len(line_ids), line_ids))
 
     async def _await_outbox(self, run: _Run) -> None:
         """Wait until earlier outbox rows are in the streams, where they can be deleted."""

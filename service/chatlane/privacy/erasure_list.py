@@ -61,7 +61,7 @@ async def deleted_of_log(
             connection, LOG_STREAMS[log], generation, first, last
         )
         trimmed = await log_trims.count_holes(connection, log, generation, first, last)
-    return Holes(erased.noted + trimmed.noted, erased.gone + trimmed.gone)
+    return Holes(erased.noted + trimmed.noted, erased.deleted + trimmed.deleted)
 
 
 class ErasedMessageCleaner:

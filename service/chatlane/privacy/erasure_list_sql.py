@@ -378,17 +378,17 @@ async def read_list(
     connection: "PoolConnectionProxy", after: ListLine | None, limit: int
 ) -> list[ListLine]:
     """Return the next lines of the list by digest, those without a start time first."""
-    lines: list[ListLine] = []
+    page: list[ListLine] = []
     if after is None or not after.is_span:
         digest = b"" if after is None else after.digest
         rows = await connection.fetch(READ_LIST_SQL, digest, limit)
-        lines = [ListLine.model_validate(dict(row)) for row in rows]
+        page = [ListLine.model_validate(dict(row)) for row in rows]
         after = None
-    if len(lines) < limit:
+    if len(page) < limit:
         place = (b"", _ALWAYS) if after is None else (after.digest, after.since or _ALWAYS)
-        rows = await connection.fetch(READ_SPANS_SQL, *place, limit - len(lines))
-        lines += [ListLine.model_validate(dict(row)) for row in rows]
-    return lines
+        rows = await connection.fetch(READ_SPANS_SQL, *place, limit - len(page))
+        page += [ListLine.model_validate(dict(row)) for row in rows]
+    return page
 
 
 async def walk_list(transaction: "Transaction") -> "AsyncIterator[ListLine | Position]":

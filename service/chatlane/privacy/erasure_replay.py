@@ -81,8 +81,8 @@ class Replay:
                 line.until,
                 line.is_past,
             )
-            for name, lines in self._found.items()
-            for line in lines
+            for name, list_lines in self._found.items()
+            for line in list_lines
         ]
 
     async def _read_list(self) -> None:
@@ -117,8 +117,8 @@ class Replay:
         if name in self._known:
             return
         self._known.add(name)
-        if (lines := self._listed.get(self._key.digest(*name))) is not None:
-            self._found[name] = lines
+        if (list_lines := self._listed.get(self._key.digest(*name))) is not None:
+            self._found[name] = list_lines
 
     def _look_at_session(self, session_key: str, owner: str | None) -> None:
         if owner is not None:

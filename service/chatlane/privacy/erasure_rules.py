@@ -74,7 +74,7 @@ def listed(key: ErasureKey, identity: Identity, until: datetime) -> list[Listed]
     return found
 
 
-class Said(NamedTuple):
+class SenderSpan(NamedTuple):
     """A sender as sources name it, and the time span in which it is the person; None: unbounded.
 
     Attributes:
@@ -173,9 +173,9 @@ class Ids:
         """Return True if a source or event of a time names the person as its sender."""
         return any(span.covers(at) for span in self._spans_of_sender(source))
 
-    def said_as(self, who: Mapping[str, Any]) -> list[Said]:
+    def sender_spans(self, who: Mapping[str, Any]) -> list[SenderSpan]:
         """Return the time spans in which a sender was the person."""
-        return [Said(who, span.since, span.until) for span in self._spans_of_sender(who)]
+        return [SenderSpan(who, span.since, span.until) for span in self._spans_of_sender(who)]
 
     def is_anothers(self, who: Mapping[str, Any], first_at: datetime, last_at: datetime) -> bool:
         """Return True if another person on the same account wrote some rows of a sender.
@@ -222,14 +222,14 @@ class Ids:
         return chat_id in chats and self.identity.has_any(at)
 
 
-def is_said(source: Mapping[str, Any], at: datetime, said: Iterable[Said]) -> bool:
+def is_of_senders(source: Mapping[str, Any], at: datetime, senders: Iterable[SenderSpan]) -> bool:
     """Return True if a source of a time matches one of these senders."""
     sender = source.get("sender") or {}
     who = {
         **{name: source.get(name) for name in ("platform", "account", "scope")},
         "sender": {name: sender.get(name) for name in ("id", "alt_id", "aliases")},
     }
-    return any(sender_span.who == who and sender_span.covers(at) for sender_span in said)
+    return any(sender_span.who == who and sender_span.covers(at) for sender_span in senders)
 
 
 def why_not_to_forget(ids: Ids, own_ids: frozenset[str]) -> str | None:
@@ -371,26 +371,28 @@ class ErasureScope:
             decoded, "turn_id", self.turns
         ):
             return True
-        return self._is_said_in(stream, decoded, stored_at)
+        return self._is_personal(stream, decoded, stored_at)
 
-    def _is_said_in(self, stream: StreamName, said: Mapping[str, Any], stored_at: datetime) -> bool:
+    def _is_personal(
+        self, stream: StreamName, message: Mapping[str, Any], stored_at: datetime
+    ) -> bool:
         match stream:
             case StreamName.INBOUND:
-                return stored_at <= self.until and self._is_event(said, stored_at)
+                return stored_at <= self.until and self._is_event(message, stored_at)
             case StreamName.ROUTED:
-                written_at = _time_in(said, "stored_at") or stored_at
-                return _uuid_in(said, "id", self.messages) or self._is_from(said, written_at)
+                written_at = _time_in(message, "stored_at") or stored_at
+                return _uuid_in(message, "id", self.messages) or self._is_from(message, written_at)
             case StreamName.RESULTS:
-                return _uuid_in(said, "reply_to", self.messages)
+                return _uuid_in(message, "reply_to", self.messages)
             case StreamName.OUTBOUND:
-                return self._is_from({"source": said.get("target")}, stored_at)
+                return self._is_from({"source": message.get("target")}, stored_at)
             case StreamName.EVENTS:
-                return self._is_from(said, stored_at)
+                return self._is_from(message, stored_at)
             case _:
-                return stream is StreamName.DEAD and _uuid_in(said, "id", self.letters)
+                return stream is StreamName.DEAD and _uuid_in(message, "id", self.letters)
 
-    def _is_from(self, said: Mapping[str, Any], stored_at: datetime) -> bool:
-        source = said.get("source")
+    def _is_from(self, message: Mapping[str, Any], stored_at: datetime) -> bool:
+        source = message.get("source")
         if not isinstance(source, dict) or stored_at > self.until:
             return False
         return self.ids.is_sender(source, stored_at)
@@ -409,16 +411,16 @@ class ErasureScope:
         )
 
 
-def _time_in(said: Mapping[str, Any], name: str) -> datetime | None:
-    text = said.get(name)
+def _time_in(message: Mapping[str, Any], name: str) -> datetime | None:
+    text = message.get(name)
     try:
         return datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
         return None
 
 
-def _uuid_in(said: Mapping[str, Any], name: str, known: set[UUID]) -> bool:
-    text = said.get(name)
+def _uuid_in(message: Mapping[str, Any], name: str, known: set[UUID]) -> bool:
+    text = message.get(name)
     if not known or not isinstance(text, str):
         return False
     try:

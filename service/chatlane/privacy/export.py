@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from chatlane.privacy import catalogue_sql, export_sql
-from chatlane.privacy.erasure_rules import ErasureScope, is_said
+from chatlane.privacy.erasure_rules import ErasureScope, is_of_senders
 from chatlane.privacy.export_records import (
     DeadLetterRecord,
     EndRecord,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.postgres.pool import Store
-    from chatlane.privacy.erasure_rules import Said
+    from chatlane.privacy.erasure_rules import SenderSpan
     from chatlane.privacy.person_data import Finder
     from chatlane_schemas.session_api.people import Person
 
@@ -129,18 +129,20 @@ class Export:
         for record in beside:
             yield record
 
-    async def _shared(self, session_id: UUID, said_as: list[Said]) -> AsyncIterator[ExportRecord]:
+    async def _shared(
+        self, session_id: UUID, sender_spans: list[SenderSpan]
+    ) -> AsyncIterator[ExportRecord]:
         async with self._transaction() as connection:
-            turns, answered = await export_sql.answered_in(connection, session_id, said_as)
+            turns, answered = await export_sql.answered_in(connection, session_id, sender_spans)
             waiting = await export_sql.waiting(connection, session_id)
             revisions = await export_sql.revisions(connection, session_id)
         async for row in export_sql.rows(self._transaction, session_id):
-            is_theirs = row.source is not None and is_said(row.source, row.at, said_as)
+            is_theirs = row.source is not None and is_of_senders(row.source, row.at, sender_spans)
             is_answer = row.role != "user" and (row.turn_id in turns or row.reply_to in answered)
             if is_theirs or is_answer:
                 yield row.model_copy(update={"is_theirs": is_theirs})
         for message in waiting:
-            if is_said(message.source, message.at, said_as):
+            if is_of_senders(message.source, message.at, sender_spans):
                 yield message
         for revision in revisions:
             if revision.message_id in answered:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.privacy.erase_sql import said_columns, walk_pages
+from chatlane.privacy.erase_sql import span_columns, walk_pages
 from chatlane.privacy.export_records import (
     AliasRecord,
     RevisionRecord,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.postgres.pool import Transaction
-    from chatlane.privacy.erasure_rules import Said
+    from chatlane.privacy.erasure_rules import SenderSpan
 
 _ROWS_AT_ONCE: Final = 500
 
@@ -63,17 +63,17 @@ SELECT turn_id, id FROM (
     SELECT turn_id, id, created_at, sender_of(source) FROM removed_messages WHERE session_id = $1
 ) AS its WHERE EXISTS (
            SELECT FROM unnest($2::jsonb[], $3::timestamptz[], $4::timestamptz[])
-               AS said (who, since, until)
-           WHERE said.who = its.who AND created_at >= coalesce(since, '-infinity')
+               AS senders (who, since, until)
+           WHERE senders.who = its.who AND created_at >= coalesce(since, '-infinity')
              AND created_at < coalesce(until, 'infinity'))
 """
 
 
 async def answered_in(
-    connection: "PoolConnectionProxy", session_id: "UUID", said: "Iterable[Said]"
+    connection: "PoolConnectionProxy", session_id: "UUID", spans: "Iterable[SenderSpan]"
 ) -> "tuple[set[UUID], set[UUID]]":
     """Return the ids of the turns and messages of a person in a shared session."""
-    found = await connection.fetch(ANSWERED_SQL, session_id, *said_columns(said))
+    found = await connection.fetch(ANSWERED_SQL, session_id, *span_columns(spans))
     return {row[0] for row in found if row[0]}, {row[1] for row in found if row[1]}
 
 

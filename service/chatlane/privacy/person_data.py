@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chatlane.nats.jetstream import StoredMessage
     from chatlane.postgres.pool import Transaction
     from chatlane.privacy.erase_sql import Letter, Reply
-    from chatlane.privacy.erasure_rules import ErasureScope, Said
+    from chatlane.privacy.erasure_rules import ErasureScope, SenderSpan
     from chatlane.privacy.stream_erasure import StreamErasure
     from chatlane_schemas.session_api.people import Person
 
@@ -73,24 +73,24 @@ class Finder:
         scope = person.scope or None
         return Ids(identity or identity_with(person.platform, person.account, scope, person.id, ()))
 
-    async def find_sessions(self, gone: ErasureScope) -> dict[UUID, str]:
+    async def find_sessions(self, scope: ErasureScope) -> dict[UUID, str]:
         """Return keys of the sessions up to the end that belong to the person alone, by id."""
-        found = await self._find_owned(gone)
-        for session_id in await self._with_others(gone, found):
+        found = await self._find_owned(scope)
+        for session_id in await self._with_others(scope, found):
             del found[session_id]
         return found
 
-    async def find_mixed(self, gone: ErasureScope) -> dict[UUID, str]:
+    async def find_mixed(self, scope: ErasureScope) -> dict[UUID, str]:
         """Return keys of the sessions up to the end that the person owns but others wrote in, by id.
 
         Older releases left such sessions: they did not clear the owner of a shared session.
         """
-        found = await self._find_owned(gone)
+        found = await self._find_owned(scope)
         return {
-            session_id: found[session_id] for session_id in await self._with_others(gone, found)
+            session_id: found[session_id] for session_id in await self._with_others(scope, found)
         }
 
-    async def _with_others(self, gone: ErasureScope, keys: Mapping[UUID, str]) -> set[UUID]:
+    async def _with_others(self, scope: ErasureScope, keys: Mapping[UUID, str]) -> set[UUID]:
         # Only sessions of lanes can be mixed: a thread's lane led others to a question's session.
         session_ids = sorted(
             session_id for session_id, key in keys.items() if key.startswith("agent:")
@@ -103,12 +103,12 @@ class Finder:
             found |= {
                 spoken.session_id
                 for spoken in senders
-                if gone.ids.is_anothers(spoken.who, spoken.first_at, spoken.last_at)
+                if scope.ids.is_anothers(spoken.who, spoken.first_at, spoken.last_at)
             }
         return found
 
-    async def _find_owned(self, gone: ErasureScope) -> dict[UUID, str]:
-        ids, found = gone.ids, {}
+    async def _find_owned(self, scope: ErasureScope) -> dict[UUID, str]:
+        ids, found = scope.ids, {}
         async with self._transaction() as connection:
             candidates = await erase_sql.owned(connection, ids.owners)
         like = f"agent:%:{ids.platform}:{ids.account}:%"
@@ -119,13 +119,13 @@ class Finder:
         ]
         later = []
         for session in candidates:
-            if session.started_at is not None and session.started_at <= gone.until:
+            if session.started_at is not None and session.started_at <= scope.until:
                 found[session.session_id] = session.session_key
             else:
                 later.append(session)
         async with self._transaction() as connection:
             old = await erase_sql.with_old_rows(
-                connection, [session.session_id for session in later], gone.until
+                connection, [session.session_id for session in later], scope.until
             )
         return found | {
             session.session_id: session.session_key
@@ -133,34 +133,34 @@ class Finder:
             if session.session_id in old
         }
 
-    async def find_shared(self, gone: ErasureScope) -> dict[UUID, list[Said]]:
+    async def find_shared(self, scope: ErasureScope) -> dict[UUID, list[SenderSpan]]:
         """Return the sessions that the person wrote in, with the sender as sources name it there."""
-        found: dict[UUID, list[Said]] = {}
-        of = (gone.ids.platform, gone.ids.account)
-        async for spoken in erase_sql.walk_senders(self._transaction, gone.until, of):
-            for sender in gone.ids.said_as(spoken.who):
+        found: dict[UUID, list[SenderSpan]] = {}
+        of = (scope.ids.platform, scope.ids.account)
+        async for spoken in erase_sql.walk_senders(self._transaction, scope.until, of):
+            for sender in scope.ids.sender_spans(spoken.who):
                 # Another person may have had the id between the first and the last row.
                 if sender.overlaps(spoken.first_at, spoken.last_at):
                     named = found.setdefault(spoken.session_id, [])
                     if sender not in named:
                         named.append(sender)
-        if not gone.ids.was_always_one:
-            found = await self._without_others(found, gone.until)
+        if not scope.ids.was_always_one:
+            found = await self._without_others(found, scope.until)
         return found
 
     async def _without_others(
-        self, found: dict[UUID, list[Said]], until: datetime
-    ) -> dict[UUID, list[Said]]:
+        self, found: dict[UUID, list[SenderSpan]], until: datetime
+    ) -> dict[UUID, list[SenderSpan]]:
         """Drop sessions with rows only before and after a time span, but none within it."""
         async with self._transaction() as connection:
             return {
                 session_id: message_ids
                 for session_id, message_ids in found.items()
-                if await erase_sql.has_said(connection, session_id, message_ids, until)
+                if await erase_sql.has_written(connection, session_id, message_ids, until)
             }
 
     async def find_quotes(
-        self, gone: ErasureScope
+        self, scope: ErasureScope
     ) -> dict[UUID, list[tuple[str, datetime | None]]]:
         """Return the sessions in which rows of others quote the person, by the ids in the quotes.
 
@@ -168,72 +168,72 @@ class Finder:
         also counts after the id went to another person.
         """
         found: dict[UUID, list[tuple[str, datetime | None]]] = {}
-        of = (gone.ids.platform, gone.ids.account)
-        messages = {str(message_id) for message_id in gone.messages}
-        async for quote in erase_sql.walk_quotes(self._transaction, gone.until, of):
+        of = (scope.ids.platform, scope.ids.account)
+        messages = {str(message_id) for message_id in scope.messages}
+        async for quote in erase_sql.walk_quotes(self._transaction, scope.until, of):
             authors = [
                 (quote.sender_id, span.since)
-                for span in gone.ids.identity.spans_of(quote.sender_id or "")
+                for span in scope.ids.identity.spans_of(quote.sender_id or "")
                 if quote.sender_id and (span.since is None or span.since <= quote.last_at)
             ]
             if authors or quote.message_id in messages:
                 found.setdefault(quote.session_id, []).extend(authors)
         return found
 
-    async def find_lanes(self, gone: ErasureScope) -> list[tuple[str, UUID]]:
+    async def find_lanes(self, scope: ErasureScope) -> list[tuple[str, UUID]]:
         """Return the keys of lanes that belong to the person alone, with their session ids."""
-        like = f"agent:%:{gone.ids.platform}:{gone.ids.account}:%"
+        like = f"agent:%:{scope.ids.platform}:{scope.ids.account}:%"
         return [
             (lane.session_key, lane.session_id)
             async for lane in erase_sql.walk_lanes(self._transaction, like)
             # A lane that points to a later session belongs to a new conversation.
-            if gone.ids.is_session(lane.session_key, lane.owner)
-            and (lane.started_at is None or lane.started_at <= gone.until)
+            if scope.ids.is_session(lane.session_key, lane.owner)
+            and (lane.started_at is None or lane.started_at <= scope.until)
         ]
 
-    async def find_letters(self, gone: ErasureScope) -> AsyncIterator[list[Letter]]:
+    async def find_letters(self, scope: ErasureScope) -> AsyncIterator[list[Letter]]:
         """Yield the dead letters of the person in batches."""
         async for letters in erase_sql.walk_pages(self._transaction, erase_sql.next_letters):
-            if found := [letter for letter in letters if _is_letter(gone, letter)]:
+            if found := [letter for letter in letters if _is_letter(scope, letter)]:
                 yield found
 
     async def find_replies(
-        self, gone: ErasureScope, answered_until: datetime
+        self, scope: ErasureScope, answered_until: datetime
     ) -> AsyncIterator[list[tuple[str, str]]]:
         """Yield (principal, id) of requests whose stored replies may contain data of the person.
 
         Args:
-            gone: Scope of the erasure.
+            scope: Scope of the erasure.
             answered_until: Replies up to this time may quote rows that were blanked since.
         """
         async for replies in erase_sql.walk_pages(self._transaction, erase_sql.next_replies):
             found = [
                 (reply.principal, reply.id)
                 for reply in replies
-                if _is_reply(gone, answered_until, reply)
+                if _is_reply(scope, answered_until, reply)
             ]
             if found:
                 yield found
 
-    async def find_audit_lines(self, gone: ErasureScope) -> AsyncIterator[list[int]]:
+    async def find_audit_lines(self, scope: ErasureScope) -> AsyncIterator[list[int]]:
         """Yield the ids of audit lines that name the person, in batches."""
-        async for lines in erase_sql.walk_pages(self._transaction, erase_sql.next_audit_lines):
+        async for page in erase_sql.walk_pages(self._transaction, erase_sql.next_audit_lines):
             found = [
                 line.id
-                for line in lines
-                if (line.at <= gone.until or line.session_id in gone.sessions)
-                and names_in(line.detail, gone.ids, line.at)
+                for line in page
+                if (line.at <= scope.until or line.session_id in scope.sessions)
+                and names_in(line.detail, scope.ids, line.at)
             ]
             if found:
                 yield found
 
-    async def count_in_outbox(self, gone: ErasureScope, through: int) -> int:
+    async def count_in_outbox(self, scope: ErasureScope, through: int) -> int:
         """Return how many outbox rows up to an id belong to the person."""
         read = partial(erase_sql.next_outbox_rows, through=through)
         return sum(
             [
                 any(
-                    gone.holds(stream, row.created_at, row.payload)
+                    scope.holds(stream, row.created_at, row.payload)
                     for stream in _streams_named(row.stream)
                 )
                 async for rows in erase_sql.walk_pages(self._transaction, read)
@@ -242,7 +242,7 @@ class Finder:
         )
 
     async def find_messages(
-        self, gone: ErasureScope, stream: StreamName
+        self, scope: ErasureScope, stream: StreamName
     ) -> AsyncIterator[list[StoredMessage]]:
         """Yield the messages of a stream that belong to the person, in batches."""
         if await self._streams.state(stream) is None:
@@ -250,13 +250,13 @@ class Finder:
         account, until = None, None
         if stream is StreamName.INBOUND:
             # An erasure leaves later events; other streams may mention the person later.
-            account, until = (gone.ids.platform, gone.ids.account), gone.until + _CLOCKS
+            account, until = (scope.ids.platform, scope.ids.account), scope.until + _CLOCKS
         found: list[StoredMessage] = []
         async for messages in self._streams.read(stream, account, until):
             found += [
                 message
                 for message in messages
-                if gone.holds(stream, message.stored_at, message.body)
+                if scope.holds(stream, message.stored_at, message.body)
             ]
             if len(found) >= _MESSAGES_AT_ONCE:
                 yield found
@@ -267,12 +267,12 @@ class Finder:
             yield found
 
 
-def _is_letter(gone: ErasureScope, letter: Letter) -> bool:
-    if letter.session_id in gone.sessions:
+def _is_letter(scope: ErasureScope, letter: Letter) -> bool:
+    if letter.session_id in scope.sessions:
         return True
     if letter.body is None:
         return False
-    return gone.holds(_stream_of(letter), letter.stored_at or letter.at, letter.body)
+    return scope.holds(_stream_of(letter), letter.stored_at or letter.at, letter.body)
 
 
 def _stream_of(letter: Letter) -> StreamName:
@@ -288,10 +288,10 @@ def _streams_named(name: str) -> tuple[StreamName, ...]:
     return (StreamName(name),) if name in tuple(StreamName) else tuple(StreamName)
 
 
-def _is_reply(gone: ErasureScope, answered_until: datetime, reply: Reply) -> bool:
+def _is_reply(scope: ErasureScope, answered_until: datetime, reply: Reply) -> bool:
     named = {text.decode() for text in _UUID.findall(reply.reply)}
-    if any(str(session_id) in named for session_id in gone.sessions):
+    if any(str(session_id) in named for session_id in scope.sessions):
         return True
-    if reply.at <= answered_until and any(str(shared_id) in named for shared_id in gone.shared):
+    if reply.at <= answered_until and any(str(shared_id) in named for shared_id in scope.shared):
         return True
-    return reply.at <= gone.until and gone.ids.is_quoted(reply.reply, reply.at)
+    return reply.at <= scope.until and scope.ids.is_quoted(reply.reply, reply.at)

@@ -198,7 +198,7 @@ class RoutedChanges:
         held = await self._contents.ids_since(
             StreamName.ROUTED,
             f"chat.v1.routed.*.*.{session_id}",
-            row.said.created_at - _CLOCKS,
+            row.stored.created_at - _CLOCKS,
             limit=_MOST_UNREAD,
         )
         return held.is_all and not any(
@@ -224,7 +224,7 @@ class RoutedChanges:
         if message is None:
             route_again(
                 session,
-                row.said,
+                row.stored,
                 row.id,
                 seq=row.seq,
                 agent=self._agents[session.agent],
@@ -240,8 +240,8 @@ class RoutedChanges:
 
 
 def _edited(body: bytes, row: RoutedRow) -> bytes:
-    routed = from_json(body) | {"text": row.said.content}
-    routed["attachments"] = from_json(row.said.details or "{}").get("attachments", [])
+    routed = from_json(body) | {"text": row.stored.content}
+    routed["attachments"] = from_json(row.stored.details or "{}").get("attachments", [])
     # Validate through JSON: the contract is strict about Python types and lenient about JSON types.
     return encode(RoutedMessage.model_validate_json(to_json(routed)))
 

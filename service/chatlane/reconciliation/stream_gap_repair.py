@@ -106,7 +106,7 @@ class LostMessages:
             if before is None:
                 mark = look.mark
                 erased = await self._erased(stream, mark, mark.first_seq, mark.last_seq)
-                marked = Marked(_explained(mark, erased.gone))
+                marked = Marked(_explained(mark, erased.deleted))
             else:
                 marked = await self._judge(stream, before, look)
                 found[Inconsistency.STREAM_AHEAD] += await self._count_unknown(
@@ -135,7 +135,7 @@ class LostMessages:
             clock=clock,
             erased_first=cut.noted,
         )
-        now = _explained(now, erased.gone)
+        now = _explained(now, erased.deleted)
         if loss is not None:
             self._metrics.stream_losses.labels(stream, loss).inc()
             _log.critical("stream_lost_messages", stream=stream, reason=loss)
@@ -282,7 +282,7 @@ class LostMessages:
                 session = locked[message.session_id]
                 route_again(
                     session,
-                    message.said,
+                    message.row,
                     message.id,
                     seq=message.seq,
                     agent=self._agents[session.agent],

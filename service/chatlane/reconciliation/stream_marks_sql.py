@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
-from chatlane.domain.turns.retries import Said
-from chatlane.postgres.stored_values import read_said
+from chatlane.domain.turns.retries import PersonRow
+from chatlane.postgres.stored_values import read_person_row
 from chatlane.reconciliation.stream_marks import StreamMark
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Lost(NamedTuple):
     id: UUID
     session_id: UUID
     seq: int
-    said: Said
+    row: PersonRow
 
 
 CONFIRM_LOST_SQL: Final[LiteralString] = """
@@ -165,7 +165,7 @@ async def confirm_lost(
     found: list[Lost] = []
     for row in rows:
         message_id, session_id, seq, *fields = row.values()
-        found.append(Lost(message_id, session_id, seq, read_said(Said(*fields))))
+        found.append(Lost(message_id, session_id, seq, read_person_row(PersonRow(*fields))))
     return found
 
 

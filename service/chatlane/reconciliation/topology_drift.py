@@ -125,7 +125,7 @@ class DriftWatch:
         if not state.deleted:
             return 0
         holes = await self._erased(log, state.generation, state.first_sequence, state.last_sequence)
-        return max(0, state.deleted - holes.gone)
+        return max(0, state.deleted - holes.deleted)
 
     async def _is_erased(self, log: LogName, state: StreamState, seen: _Seen) -> bool:
         """Return True if our own deletions explain every message that is missing since.

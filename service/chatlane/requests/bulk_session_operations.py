@@ -62,13 +62,13 @@ async def _removable(connection: Connection, found: Sequence[Session], at: datet
     return {session.id for session in found} - claimed - held
 
 
-async def _remove(unit_of_work: UnitOfWork, gone: Sequence[Session], at: datetime) -> None:
+async def _remove(unit_of_work: UnitOfWork, removed: Sequence[Session], at: datetime) -> None:
     effects = Effects()
-    for session in gone:
+    for session in removed:
         if session.ended_at is None:
             end_session(session, at, EndReason.REMOVED, effects)
-    await removals.remove(unit_of_work.connection, [session.id for session in gone])
-    for session in gone:
+    await removals.remove(unit_of_work.connection, [session.id for session in removed])
+    for session in removed:
         detail = {"origin_key": session.session_key}
         await audit.write(unit_of_work.connection, "session_removed", session.id, detail)
     await unit_of_work.write(effects)

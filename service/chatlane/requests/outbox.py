@@ -134,10 +134,10 @@ async def _find_chat(destination: str, session_key: str, call: Call) -> _Chat:
     if account is None:
         message = "to: names no account, or several, that this persona may use"
         raise _RefusedError(invalid(message))
-    platform, home = where.partition("/")[0], account.home
+    platform, home_channel = where.partition("/")[0], account.home
     thread = None
-    if not separator and home is not None:
-        chat_id, thread = home.chat_id, home.thread_id
+    if not separator and home_channel is not None:
+        chat_id, thread = home_channel.chat_id, home_channel.thread_id
     keys = [
         key_text(ParsedKey(key.profile, platform, account.name, chat_class, chat_id, thread))
         for chat_class in ("dm", "group")
@@ -146,10 +146,10 @@ async def _find_chat(destination: str, session_key: str, call: Call) -> _Chat:
         lane = await lanes.find_of_chat(call.connection, chat_key)
         if lane is not None:
             return _Chat(lane.session_key, lane)
-    if separator or home is None:
+    if separator or home_channel is None:
         # A conversation begins with a person, except in a home channel.
         raise _RefusedError(_no_conversation())
-    return _Chat(keys[class_of(home.kind) == "group"], None)
+    return _Chat(keys[class_of(home_channel.kind) == "group"], None)
 
 
 def _account_of(

@@ -75,12 +75,17 @@ async def expire(unit_of_work: UnitOfWork, request: TurnAnswer) -> None:
     locked = await sessions.lock(connection, [request.session_id])
     turn = (await turns.lock(connection, [request.turn_id])).get(request.turn_id)
     session = locked.get(request.session_id)
-    if session is None or turn is None or turn.asked is None or turn.session_id != session.id:
+    if (
+        session is None
+        or turn is None
+        or turn.open_question is None
+        or turn.session_id != session.id
+    ):
         return
     effects = Effects()
-    if await questions.expire(connection, turn.id, turn.asked.id):
+    if await questions.expire(connection, turn.id, turn.open_question.id):
         end, now = QuestionEnd.EXPIRED, datetime.now(UTC)
-        note_question_over(turn, turn.asked, session, now, effects, outcome=end)
+        note_question_over(turn, turn.open_question, session, now, effects, outcome=end)
     await unit_of_work.write(effects, sessions_of=[session])
 
 

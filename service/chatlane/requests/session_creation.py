@@ -154,7 +154,7 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
     running = [] if session.active_turn is None else [session.active_turn]
     open_questions = await questions.find_open(case.connection, running)
     placement = Placement(
-        {}, {session.id: session}, set(), effects, case.call.slots, asked=open_questions
+        {}, {session.id: session}, set(), effects, case.call.slots, open_questions=open_questions
     )
     turn_id = placement.answers_question(arrived, session)
     if turn_id is None:

@@ -124,12 +124,12 @@ async def _append(
         return known
     placed = placements(request.rows, known, session.next_seq)
     now = datetime.now(UTC)
-    said = (
+    message_times = (
         row.said_at or now
         for row, place in zip(request.rows, placed, strict=True)
         if row.role != Role.TOOL and not place.is_repeat
     )
-    session.last_message_at = max(said, default=None)
+    session.last_message_at = max(message_times, default=None)
     session.next_seq += await _insert(connection, session, request.rows, placed)
     return _changed(session, placed=placed)
 
@@ -205,7 +205,7 @@ async def _rewind(
     if last is None:
         return _changed(session)
     count = await transcript_changes.count_said(connection, session.id, last.from_seq)
-    await transcript_changes.uncount_said(connection, session.id, count)
+    await transcript_changes.uncount_messages(connection, session.id, count)
     removed = await _remove(connection, session, from_seq=last.from_seq, reason="undone")
     return _changed(session, removed_rows=removed, undone_text=last.text)
 
@@ -237,7 +237,7 @@ async def _restore(
             successors=Successors(found.first_seq, found.last_seq),
         )
     else:
-        await transcript_changes.count_restored(connection, session.id, found.said)
+        await transcript_changes.count_restored(connection, session.id, found.person_messages)
     restored = await transcript_changes.put_back(
         connection, session.id, request.removal, found.first_seq, found.last_seq
     )

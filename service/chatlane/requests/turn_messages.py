@@ -82,7 +82,7 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
     message_ids = [
         derived_id(call.at, call.trigger, "said", number) for number in range(len(asking))
     ]
-    asked = AskedQuestion(question_id, message_ids[-1])
+    opened = AskedQuestion(question_id, message_ids[-1])
     kind = _kind_of(request)
     within = timedelta(milliseconds=request.within_ms)
     due_at, is_parked = call.at + within, request.park_as is not None
@@ -93,7 +93,7 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
     if is_said:
         _say(list(zip(asking, message_ids, strict=True)), session, turn, call, effects)
     note_asked(
-        turn, asked, session, call.at, effects, kind=kind, due_at=due_at, is_parked=is_parked
+        turn, opened, session, call.at, effects, kind=kind, due_at=due_at, is_parked=is_parked
     )
     if is_parked:
         park(turn, within, effects)
@@ -111,7 +111,7 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
         "default": request.default,
         "asked_at": call.at,
         "due_at": due_at,
-        "message_id": asked.message_id,
+        "message_id": opened.message_id,
     }
     if request.call is not None:
         question["call"] = request.call
@@ -122,7 +122,7 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
         id=new_envelope_id(),
         at=datetime.now(UTC),
         question_id=question_id,
-        message_id=asked.message_id,
+        message_id=opened.message_id,
         state=QuestionState.OPEN,
         due_at=due_at,
         parked=is_parked,
@@ -132,7 +132,7 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
 async def _refusal(request: TurnAsk, turn: Turn, call: Call) -> ApiError | None:
     """Return why a turn may not ask: it has an open question, or no room for another answer."""
     if request.park_as is None:
-        return None if turn.asked is None else conflict("the turn has an open question")
+        return None if turn.open_question is None else conflict("the turn has an open question")
     kept = await turn_steps.count(call.connection, turn.id, ANSWER_PREFIX + request.park_as)
     if kept.number >= MOST_STEPS or kept.size_bytes + LARGEST_STEP > LARGEST_STEPS:
         return invalid("park_as: the turn has too many steps and answers")

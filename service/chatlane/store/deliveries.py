@@ -170,7 +170,7 @@ async def tell(
 ) -> dict[UUID, tuple[Undelivered, ...]]:
     """Return the failed deliveries that each session's next turn reports, oldest first.
 
-    A turn is told the same in each of its attempts. The next turn is told only what is new.
+    Each attempt of a turn gets the same report. The next turn gets only new failures.
 
     Args:
         connection: A transaction that has locked the sessions.

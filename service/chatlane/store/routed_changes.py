@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
-from chatlane.domain.turns.retries import Said
+from chatlane.domain.turns.retries import PersonRow
 from chatlane.postgres.pool import columns
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class RoutedRow(NamedTuple):
 
     id: UUID
     seq: int
-    said: Said
+    stored: PersonRow
     is_deleted: bool
     is_changed: bool
 
@@ -91,7 +91,7 @@ async def unanswered(connection: Connection, session_id: UUID, limit: int) -> li
     rows = await connection.fetch(UNANSWERED_SQL, session_id, limit)
     return [
         RoutedRow(
-            row["id"], row["seq"], Said(*tuple(row)[2:8]), row["is_deleted"], row["is_changed"]
+            row["id"], row["seq"], PersonRow(*tuple(row)[2:8]), row["is_deleted"], row["is_changed"]
         )
         for row in rows
     ]

@@ -80,11 +80,11 @@ async def lock(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, Turn]:
 
 def _from_row(row: Record) -> Turn:
     values = dict(row.items())
-    text, cancel, asked = values.pop("source"), values.pop("cancel"), values.pop("asked")
+    text, cancel, question = values.pop("source"), values.pop("cancel"), values.pop("asked")
     source = None if text is None else read_source(text, "turns")
     return Turn(
         **values,
-        asked=_asked(asked),
+        open_question=_asked(question),
         source=source,
         known_text=None if source is None else (source, text),
         cancel=None if cancel is None else _cancel_reason(cancel),
@@ -250,7 +250,7 @@ _UPDATED: Final = attrgetter(
             "draft",
             "has_spoken",
             "has_steps",
-            "asked",
+            "open_question",
             "known_text",
         }
     )

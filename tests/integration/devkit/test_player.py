@@ -195,7 +195,7 @@ async def stage(nats_url: str, database_url: str) -> AsyncIterator[Stage]:
 async def test_every_chat_is_published_in_order_and_answered(stage: Stage) -> None:
     steps = [line(number, f"chat {number % 5}", f"text {number}") for number in range(1, 701)]
     await stage.play(*steps)
-    assert (stage.score.published, stage.score.due, stage.score.heard) == (700, 700, 700)
+    assert (stage.score.published, stage.score.due, stage.score.answered) == (700, 700, 700)
     log, _ = await read_log(stage.client)
     # Receipts of the answers are between them.
     sequences = [entry.sequence for entry in log]
@@ -217,14 +217,14 @@ async def test_what_no_adapter_would_publish_goes_out_as_it_is(stage: Stage) -> 
 async def test_an_envelope_that_comes_again_is_counted_as_refused(stage: Stage) -> None:
     again = line(1, "a", "hi", expect="duplicate")
     await stage.play(line(1, "a", "hi"), again)
-    assert (stage.score.refused_copies, stage.score.heard) == (1, 1)
+    assert (stage.score.refused_copies, stage.score.answered) == (1, 1)
 
 
 async def test_a_settle_waits_for_the_answers_and_a_cue_for_nothing(stage: Stage) -> None:
     heard_at: dict[str, int] = {}
 
     async def note(name: str) -> None:
-        heard_at[name] = stage.score.heard
+        heard_at[name] = stage.score.answered
 
     steps = (line(1, "a", "one"), Settle(""), Pause(timedelta(0), ""), Cue("nats"))
     await stage.play(*steps, line(2, "a", "two"), on_cue=note)

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from chatlane_devkit.judge.command_checks import NEW_AFTER_SILENCE
-from chatlane_devkit.judge.feed_checks import Said, is_interleaving
+from chatlane_devkit.judge.feed_checks import HeardMessage, is_interleaving
 from chatlane_devkit.judge.history import (
     DeadLetter,
     Heard,
@@ -513,8 +513,8 @@ def test_an_interleaving_may_need_a_look_ahead() -> None:
     assert not is_interleaving((a,), ((a, c),))
 
 
-def _said(text: str) -> Said:
-    return Said("", text)
+def _said(text: str) -> HeardMessage:
+    return HeardMessage("", text)
 
 
 def commanded(text: str, reply: str, *, begins: bool = False) -> Publication:

@@ -134,11 +134,11 @@ class MatrixScene(Scene):
         """Read what the rooms of the writer show, until cancelled."""
         since: str | None = None
         while True:
-            news = await self._writer.call(
+            response = await self._writer.call(
                 "GET", "sync", None, since=since, timeout=1000 * _WAIT_SECONDS, filter=_TIMELINE
             )
-            since = news["next_batch"]
-            for room_id, room in news.get("rooms", {}).get("join", {}).items():
+            since = response["next_batch"]
+            for room_id, room in response.get("rooms", {}).get("join", {}).items():
                 self._events[room_id] += room["timeline"]["events"]
 
 

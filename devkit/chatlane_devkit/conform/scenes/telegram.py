@@ -86,7 +86,7 @@ class TelegramScene(Scene):
         if is_blocked:
             self._server.people.block(chat.chat.id)
         else:
-            chat.chat.gone = None
+            chat.chat.refusal = None
 
     @override
     async def rewrite(self, chat: _Talk, message: int, text: str) -> None:

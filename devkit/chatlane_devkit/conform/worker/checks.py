@@ -63,7 +63,7 @@ async def judge_renewals(trial: WorkerTrial) -> None:
 
 
 async def judge_late_result(trial: WorkerTrial) -> None:
-    """Freeze the worker for longer than its lease: another process answers, and it answers no more."""
+    """Freeze the worker for longer than its lease: another process answers, and the late result is refused."""
     seconds = 2 * trial.lease.total_seconds()
     chat, word = trial.people.new_chat(), trial.new_token()
     await trial.begun(chat, f"work {seconds / 2:g} {word}")

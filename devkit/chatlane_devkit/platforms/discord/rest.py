@@ -171,8 +171,8 @@ class RestApi:
 
     async def _find_gateway(self, _: web.Request) -> web.Response:
         limits = {"total": 1000, "remaining": 999, "reset_after": 86_400_000, "max_concurrency": 1}
-        its = {"url": self._gateway.url, "shards": 1, "session_start_limit": limits}
-        return _json(its)
+        gateway = {"url": self._gateway.url, "shards": 1, "session_start_limit": limits}
+        return _json(gateway)
 
     async def _open_dm(self, request: web.Request) -> web.Response:
         person = self._world.person_of((await request.json())["recipient_id"])
@@ -183,8 +183,13 @@ class RestApi:
 
     async def _set_commands(self, request: web.Request) -> web.Response:
         self._world.commands = await request.json()
-        its = {"application_id": self._world.application_id, "version": self._world.new_id()}
-        return _json([{**it, **its, "id": self._world.new_id()} for it in self._world.commands])
+        added_fields = {
+            "application_id": self._world.application_id,
+            "version": self._world.new_id(),
+        }
+        return _json(
+            [{**it, **added_fields, "id": self._world.new_id()} for it in self._world.commands]
+        )
 
     async def _get_channel(self, request: web.Request) -> web.Response:
         return _json(self._channel(request).as_channel())
@@ -240,29 +245,29 @@ class RestApi:
         return web.Response(status=204)
 
     def _interaction(self, request: web.Request) -> Interaction:
-        its = self._world.interactions.get(request.match_info["token"])
-        if its is None:
+        interaction = self._world.interactions.get(request.match_info["token"])
+        if interaction is None:
             raise RefusalError(404, 10015, "Unknown Webhook")
-        return its
+        return interaction
 
     async def _acknowledge(self, request: web.Request) -> web.Response:
-        its = self._interaction(request)
-        if its.callback is not None:
+        interaction = self._interaction(request)
+        if interaction.callback is not None:
             raise RefusalError(400, 40060, "Interaction has already been acknowledged")
-        its.callback = (await request.json())["type"]
-        its.acknowledged_after = monotonic() - its.began
-        if its.callback == _DEFER:
+        interaction.callback = (await request.json())["type"]
+        interaction.acknowledged_after = monotonic() - interaction.began
+        if interaction.callback == _DEFER:
             world = self._world
-            message = world.add(its.channel, world.bot, "", type=20, flags=LOADING)
-            its.original = message["id"]
+            message = world.add(interaction.channel, world.bot, "", type=20, flags=LOADING)
+            interaction.original = message["id"]
         return web.Response(status=204)
 
     def _original(self, request: web.Request) -> tuple[Channel, Json]:
-        its = self._interaction(request)
-        message = its.channel.messages.get(its.original or "")
+        interaction = self._interaction(request)
+        message = interaction.channel.messages.get(interaction.original or "")
         if message is None:
             raise RefusalError(404, 10008, "Unknown Message")
-        return its.channel, message
+        return interaction.channel, message
 
     async def _get_original(self, request: web.Request) -> web.Response:
         return _json(self._original(request)[1])
@@ -329,5 +334,5 @@ def _json(
     data: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     # Clients compare the content type as a whole, and Discord names no charset.
-    its = {"Content-Type": "application/json", **(headers or {})}
-    return web.Response(body=json.dumps(data).encode(), status=status, headers=its)
+    all_headers = {"Content-Type": "application/json", **(headers or {})}
+    return web.Response(body=json.dumps(data).encode(), status=status, headers=all_headers)

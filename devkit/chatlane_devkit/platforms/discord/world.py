@@ -103,15 +103,15 @@ class Channel:
 
     def as_channel(self) -> Json:
         """Return the channel object of the API."""
-        its: Json = {
+        fields: Json = {
             "id": self.id,
             "type": self.kind,
             "flags": 0,
             "last_message_id": next(reversed(self.messages), None),
         }
         if self.kind == DM:
-            return {**its, "recipients": [it.as_user() for it in self.people]}
-        its |= {
+            return {**fields, "recipients": [it.as_user() for it in self.people]}
+        fields |= {
             "guild_id": self.guild_id,
             "name": self.name,
             "parent_id": self.parent_id,
@@ -123,7 +123,7 @@ class Channel:
             "available_tags": [],
         }
         if self.is_thread:
-            its |= {
+            fields |= {
                 "owner_id": self.people[0].id if self.people else "1",
                 "message_count": len(self.messages),
                 "total_message_sent": len(self.messages),
@@ -135,7 +135,7 @@ class Channel:
                     "locked": False,
                 },
             }
-        return its
+        return fields
 
 
 @dataclass(slots=True)
@@ -223,7 +223,7 @@ class World:
 
     def as_guild(self, guild_id: str) -> Json:
         """Return the guild object that the gateway sends."""
-        its = [it for it in self.channels.values() if it.guild_id == guild_id]
+        channels = [it for it in self.channels.values() if it.guild_id == guild_id]
         bot_role = {"id": str(int(guild_id) + 1), "tags": {"bot_id": self.bot.id}}
         role = {"name": "@everyone", "color": 0, "hoist": False, "position": 0, "permissions": "0"}
         role |= {"managed": False, "mentionable": False, "flags": 0}
@@ -267,8 +267,8 @@ class World:
             "unavailable": False,
             "member_count": len(self._people),
             "members": [{**self.bot.as_member(), "user": self.bot.as_user()}],
-            "channels": [it.as_channel() for it in its if not it.is_thread],
-            "threads": [it.as_channel() for it in its if it.is_thread],
+            "channels": [it.as_channel() for it in channels if not it.is_thread],
+            "threads": [it.as_channel() for it in channels if it.is_thread],
             "presences": [],
             "voice_states": [],
             "stage_instances": [],
@@ -344,17 +344,17 @@ class World:
     def _interact(
         self, kind: int, channel: Channel, person: Person, data: Json, **more: object
     ) -> Interaction:
-        its = Interaction(self.new_id(), token_hex(20), channel)
-        self.interactions[its.token] = its
+        interaction = Interaction(self.new_id(), token_hex(20), channel)
+        self.interactions[interaction.token] = interaction
         who: Json = {"user": person.as_user()}
         if channel.guild_id:
             member = {**person.as_member(), **who, "permissions": "0"}
             who = {"member": member, "guild_id": channel.guild_id}
         event = {
-            "id": its.id,
+            "id": interaction.id,
             "application_id": self.application_id,
             "type": kind,
-            "token": its.token,
+            "token": interaction.token,
             "version": 1,
             "data": data,
             "channel_id": channel.id,
@@ -367,7 +367,7 @@ class World:
             **more,
         }
         self._tell("INTERACTION_CREATE", event)
-        return its
+        return interaction
 
     # What happens to messages, by people and by the bot.
 

@@ -28,7 +28,7 @@ class HomeserverGate:
         forbidden: Rooms in which the homeserver allows no events.
         unanswered: Rooms in which events are sent and the answers are withheld.
         limits: By room, the monotonic time until which events are refused with 429.
-        repeats: How many syncs with events are told twice from now on.
+        repeats: How many syncs with events are sent twice from now on.
     """
 
     def __init__(self, homeserver_url: str) -> None:

@@ -155,12 +155,12 @@ class Homeserver(EmbeddedServer):
             path = "/_synapse/admin/v1/register"
             nonce = (await client.get(path)).raise_for_status().json()["nonce"]
             password = password or secrets.token_hex(16)
-            said = f"{nonce}\0{name}\0{password}\0notadmin".encode()
-            mac = hmac.new(self._secret.encode(), said, hashlib.sha1).hexdigest()
+            signed = f"{nonce}\0{name}\0{password}\0notadmin".encode()
+            mac = hmac.new(self._secret.encode(), signed, hashlib.sha1).hexdigest()
             user = {"nonce": nonce, "username": name, "password": password, "mac": mac}
             answer = (await client.post(path, json={**user, "admin": False})).raise_for_status()
-        its = answer.json()
-        return Account(its["user_id"], its["access_token"], its["device_id"])
+        account = answer.json()
+        return Account(account["user_id"], account["access_token"], account["device_id"])
 
 
 @contextlib.asynccontextmanager

@@ -257,12 +257,12 @@ async def _answered(chat: Chat, answer: dict[str, object]) -> dict[str, object]:
 @asynccontextmanager
 async def open_chat_server() -> AsyncIterator[ChatServer]:
     """Run the platform for the length of the block."""
-    its = ChatServer()
-    runner = web.AppRunner(its.application(), access_log=None, shutdown_timeout=0.1)
+    server = ChatServer()
+    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    its.port = runner.addresses[0][1]
+    server.port = runner.addresses[0][1]
     try:
-        yield its
+        yield server
     finally:
         await runner.cleanup()

@@ -26,7 +26,7 @@ class Deliveries:
     """Passes events on, those of one channel one after the other.
 
     Slack repeats an event three times, or each hour if the app asks for delayed events; here an
-    event is repeated until the app confirms it, because nobody waits for hours in a test. A command
+    event is repeated until the app confirms it, because a test does not wait for hours. A command
     or a press of a button is not repeated, as in Slack.
 
     Attributes:

@@ -150,7 +150,6 @@ class WebApi:
             metadata=metadata,
         )
         channel.messages[message.ts] = message
-        channel.said.append((message.ts, message.shown))
         channel.posted.append(None if metadata is None else metadata["event_payload"].get("key"))
         self._announce(workspace, channel, message)
         return {"channel": channel.id, "ts": message.ts, "message": message.as_json()}
@@ -169,7 +168,6 @@ class WebApi:
         if given.get("metadata") is not None:
             message.metadata = given["metadata"]
         message.edited_ts = new_ts()
-        channel.said.append((message.ts, message.shown))
         return {"channel": channel.id, "ts": message.ts, "text": message.text}
 
     def _delete(self, workspace: Workspace, given: Arguments) -> Json:
@@ -197,14 +195,12 @@ class WebApi:
             is_streaming=True,
         )
         channel.messages[message.ts] = message
-        channel.said.append((message.ts, message.shown))
         return {"channel": channel.id, "ts": message.ts}
 
     def _append_stream(self, workspace: Workspace, given: Arguments) -> Json:
         channel = _channel(workspace, given)
         message = _streaming(workspace, channel, given["ts"])
         message.text += _markdown(given)
-        channel.said.append((message.ts, message.shown))
         return {"channel": channel.id, "ts": message.ts}
 
     def _stop_stream(self, workspace: Workspace, given: Arguments) -> Json:
@@ -216,7 +212,6 @@ class WebApi:
             message.blocks = [{"type": "markdown", "text": message.text or " "}, *blocks]
         message.metadata = given.get("metadata")
         message.is_streaming = False
-        channel.said.append((message.ts, message.shown))
         channel.statuses.append((message.thread_ts, given.get("session_status", "active")))
         return {"channel": channel.id, "ts": message.ts, "message": message.as_json()}
 

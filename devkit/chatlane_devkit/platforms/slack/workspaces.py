@@ -101,7 +101,6 @@ class Channel:
     Attributes:
         kind: `channel`, `group`, `mpim` or `im`.
         messages: By their timestamps, in order.
-        said: Each text that the bot posted or edited, in order, by the timestamp of its message.
         posted: The keys of the metadata of each message that the bot posted, in order.
         refusal: The error that each call for it gets, such as `is_archived`.
         limited_until: Monotonic time until which calls are refused with 429.
@@ -114,7 +113,6 @@ class Channel:
     id: str
     kind: str = "channel"
     messages: dict[str, Message] = field(default_factory=dict)
-    said: list[tuple[str, str]] = field(default_factory=list)
     posted: list[str | None] = field(default_factory=list)
     refusal: str | None = None
     limited_until: float = 0.0

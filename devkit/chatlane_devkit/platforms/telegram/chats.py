@@ -42,7 +42,7 @@ class Chat:
         actions: Chat actions with their topics, in order.
         drafts: Texts of message drafts by draft id.
         topics: Ids of its topics with their names; a deleted topic is missing.
-        gone: Why the bot may not write, as the Bot API says it; None if it may.
+        refusal: Why the bot may not write, as the Bot API says it; None if it may.
         migrated_to: The supergroup that a group became.
         business: The business connection whose owner talks here.
     """
@@ -61,7 +61,7 @@ class Chat:
     drafts: dict[int, list[str]] = field(default_factory=dict)
     topics: dict[int, str] = field(default_factory=dict)
     closed_topics: set[int] = field(default_factory=set)
-    gone: str | None = None
+    refusal: str | None = None
     migrated_to: int | None = None
     business: str | None = None
 

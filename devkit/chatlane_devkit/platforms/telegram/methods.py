@@ -76,8 +76,8 @@ class BotMethods:
                 "Bad Request: group chat was upgraded to a supergroup chat",
                 migrate_to_chat_id=chat.migrated_to,
             )
-        if chat.gone is not None:
-            raise RefusalError(403, chat.gone)
+        if chat.refusal is not None:
+            raise RefusalError(403, chat.refusal)
         connection = call.text("business_connection_id")
         if chat.business != connection:
             raise bad_request("business connection not found" if connection else "chat not found")

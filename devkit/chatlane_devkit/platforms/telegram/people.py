@@ -86,7 +86,7 @@ class People:
         else:
             author = self._author(chat, person_id)
         message = self._world.new_message(chat, author, **content)
-        chat.gone = None if chat.type == "private" else chat.gone
+        chat.refusal = None if chat.type == "private" else chat.refusal
         self._tell(chat, "message", message)
         return message
 
@@ -253,16 +253,16 @@ class People:
     def block(self, chat_id: int, *, is_deactivated: bool = False) -> None:
         """Let the person of a private chat block the bot, or delete their account."""
         chat = self._world.chats[chat_id]
-        chat.gone = "Forbidden: bot was blocked by the user"
+        chat.refusal = "Forbidden: bot was blocked by the user"
         if is_deactivated:
-            chat.gone = "Forbidden: user is deactivated"
+            chat.refusal = "Forbidden: user is deactivated"
         else:
             self._tell_membership(chat, "kicked", chat_id)
 
     def remove_bot(self, chat_id: int, person_id: int) -> None:
         """Remove the bot from a group."""
         chat = self._world.chats[chat_id]
-        chat.gone = _KICKED.format(chat.type)
+        chat.refusal = _KICKED.format(chat.type)
         self._tell_membership(chat, "kicked", person_id)
 
     def migrate(self, chat_id: int) -> Chat:

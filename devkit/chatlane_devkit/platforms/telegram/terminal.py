@@ -32,7 +32,7 @@ def account_of(telegram: TelegramServer) -> str:
 
 def adapter_of(telegram: TelegramServer, nats_url: str, directory: Path) -> Program:
     """Return the adapter of the bot, not started yet."""
-    its = {
+    settings = {
         "NATS_URL": nats_url,
         "ACCOUNT": ACCOUNT,
         "API_URL": telegram.url,
@@ -42,7 +42,7 @@ def adapter_of(telegram: TelegramServer, nats_url: str, directory: Path) -> Prog
         "telegram adapter",
         ["-m", "chatlane", "adapter", "telegram"],
         directory,
-        {f"CHATLANE_ADAPTER_{name}": value for name, value in its.items()},
+        {f"CHATLANE_ADAPTER_{name}": value for name, value in settings.items()},
     )
 
 

@@ -1,6 +1,6 @@
 """Commands that change sessions, each one request of the session API.
 
-A change without a value of its own is one entry of `CHANGES`.
+A change that takes no value is an entry of `CHANGES`.
 """
 
 import json
@@ -34,13 +34,13 @@ class Change(NamedTuple):
         name: The word of the command.
         text: What `--help` says.
         request: Sends the request for one session.
-        said: What the command says of a changed session, after its id.
+        confirmation: What the command prints of a changed session, after its id.
     """
 
     name: str
     text: str
     request: Callable[[Apis, UUID], Awaitable[SessionView]]
-    said: str
+    confirmation: str
 
 
 CHANGES: Final = (
@@ -145,7 +145,7 @@ def _command_of(change: Change) -> Callable[..., None]:
                 if as_json:
                     print_json([after])
                 else:
-                    typer.echo(f"{after.id} {change.said}")
+                    typer.echo(f"{after.id} {change.confirmation}")
 
         ask(config, principal, made)
 
@@ -199,7 +199,7 @@ def label(
         principal,
         labelled,
         as_json=as_json,
-        said=lambda view: "\n".join(view.labels) or "(no labels)",
+        confirmation=lambda view: "\n".join(view.labels) or "(no labels)",
     )
 
 
@@ -239,7 +239,7 @@ def update(
         principal,
         updated,
         as_json=as_json,
-        said=lambda view: f"{view.id} is changed",
+        confirmation=lambda view: f"{view.id} is changed",
     )
 
 
@@ -329,11 +329,11 @@ def submit(
     principal: Principal = None,
 ) -> None:
     """Submit a message to a session; it is queued like a message of a chat."""
-    said = typer.get_text_stream("stdin").read() if words == "-" else words
+    message = typer.get_text_stream("stdin").read() if words == "-" else words
 
     async def submitted(apis: Apis) -> Submission:
         view = await apis.find(session)
-        return await apis.sessions.submit(view.id, said, wait=wait)
+        return await apis.sessions.submit(view.id, message, wait=wait)
 
     submission = ask(config, principal, submitted, person)
     if as_json:

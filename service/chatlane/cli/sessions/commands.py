@@ -274,7 +274,7 @@ def title(
             return view
         return await apis.sessions.set_title(view.id, words or "")
 
-    print_changed(config, principal, titled, as_json=as_json, said=title_of)
+    print_changed(config, principal, titled, as_json=as_json, confirmation=title_of)
 
 
 @app.command()
@@ -295,7 +295,7 @@ def reset(
         principal,
         made,
         as_json=as_json,
-        said=lambda view: f"ended; the chat continues in {view.id}",
+        confirmation=lambda view: f"ended; the chat continues in {view.id}",
     )
 
 
@@ -322,7 +322,7 @@ def resume(
         principal,
         switched,
         as_json=as_json,
-        said=lambda view: f"the chat continues in {view.id}",
+        confirmation=lambda view: f"the chat continues in {view.id}",
     )
 
 
@@ -353,7 +353,7 @@ def fork(
         principal,
         forked,
         as_json=as_json,
-        said=lambda view: f"{view.id} starts with {view.message_count} copied rows",
+        confirmation=lambda view: f"{view.id} starts with {view.message_count} copied rows",
     )
 
 

@@ -91,6 +91,6 @@ def move(
         principal,
         moved,
         as_json=as_json,
-        said=lambda view: f"{view.id} is in {'no folder' if is_taken_out else folder}",
+        confirmation=lambda view: f"{view.id} is in {'no folder' if is_taken_out else folder}",
         person=person,
     )

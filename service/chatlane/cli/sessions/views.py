@@ -34,7 +34,7 @@ def print_changed(
     change: Callable[[Apis], Awaitable[SessionView]],
     *,
     as_json: bool,
-    said: Callable[[SessionView], str],
+    confirmation: Callable[[SessionView], str],
     person: Person | None = None,
 ) -> None:
     """Make a change, and print the changed session."""
@@ -42,7 +42,7 @@ def print_changed(
     if as_json:
         print_json([view])
     else:
-        open_console().print(plain(said(view)))
+        open_console().print(plain(confirmation(view)))
 
 
 def title_of(view: SessionView) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatlane.domain.turns.retries import say_again
+from chatlane.domain.turns.retries import queue_again
 from chatlane.store.history import transcript_changes
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ async def retry(
     last = await transcript_changes.last_turns(connection, session.id, 1)
     if last is None:
         return None
-    messages = await transcript_changes.said_from(connection, session.id, last.from_seq)
+    messages = await transcript_changes.rows_of_people_from(connection, session.id, last.from_seq)
     if not messages:
         return None
-    say_again(session, agent, messages, at=at, trigger=trigger, slots=slots, effects=effects)
+    queue_again(session, agent, messages, at=at, trigger=trigger, slots=slots, effects=effects)
     return Undone(
         await transcript_changes.take_out(connection, session.id, last.from_seq), last.text
     )

@@ -208,16 +208,16 @@ class CommandHandlers:
         reason = ResetReason.REQUESTED if behind is not None else None
         following = self.placement.start(arrived, reason, behind)
         _own(following, arrived)
-        lines = [
+        paragraphs = [
             invocation.text(NoticeId.STARTED_HERE)
             if invocation.is_in_several_places
             else invocation.text(NoticeId.STARTED)
         ]
         if invocation.is_in_several_places and invocation.is_running:
-            lines.append(invocation.text(NoticeId.ANSWER_STILL_ARRIVES))
+            paragraphs.append(invocation.text(NoticeId.ANSWER_STILL_ARRIVES))
         if title := shown_title(invocation.argument):
-            lines.append(self.entitle(following, title, invocation))
-        return "\n".join(lines)
+            paragraphs.append(self.entitle(following, title, invocation))
+        return "\n".join(paragraphs)
 
     def title(self, invocation: CommandInvocation) -> str:
         """Show, set or remove the title."""
@@ -270,7 +270,7 @@ class CommandHandlers:
         self._refresh()
         current = None if invocation.session is None else invocation.session.id
         found = self.summaries.within(self.scope(invocation.arrived))
-        summaries = [card for card in found if card.said or card.id == current]
+        summaries = [card for card in found if card.user_messages or card.id == current]
         if invocation.session is not None and all(card.id != current for card in summaries):
             # The lane came from another place, or the session has no owner yet; its people may see
             # it.
@@ -409,7 +409,7 @@ class CommandHandlers:
         for session in self.placement.sessions.values():
             if session.id not in self.summaries.loaded or session.id in self.summaries.by_id:
                 card = self.summaries.of(session)
-                card.said, card.owner = session.user_messages, session.owner
+                card.user_messages, card.owner = session.user_messages, session.owner
 
     def scope(self, arrived: ResolvedMessage) -> SessionScope:
         """Return the scope of sessions that a command may name."""

@@ -65,12 +65,12 @@ def title_too_long(notices: Notices, max_characters: int) -> str:
 
 def stopped(notices: Notices, *, was_running: bool, dropped: int) -> str:
     """Return the reply to `/stop`."""
-    lines = [notices.text(NoticeId.STOPPED)] if was_running or not dropped else []
+    sentences = [notices.text(NoticeId.STOPPED)] if was_running or not dropped else []
     if dropped:
-        lines.append(
+        sentences.append(
             notices.text(NoticeId.DROPPED_ONE if dropped == 1 else NoticeId.DROPPED, count=dropped)
         )
-    return " ".join(lines)
+    return " ".join(sentences)
 
 
 def with_unanswered(notices: Notices, reply: str, *, dropped: int, left: int) -> str:
@@ -80,16 +80,18 @@ def with_unanswered(notices: Notices, reply: str, *, dropped: int, left: int) ->
         dropped: How many messages of the person will not be answered.
         left: How many messages of other people will still be answered.
     """
-    lines = [reply]
+    paragraphs = [reply]
     if dropped:
-        lines.append(
+        paragraphs.append(
             notices.text(
                 NoticeId.UNANSWERED_ONE if dropped == 1 else NoticeId.UNANSWERED, count=dropped
             )
         )
     if left:
-        lines.append(notices.text(NoticeId.LEFT_ONE if left == 1 else NoticeId.LEFT, count=left))
-    return "\n".join(lines)
+        paragraphs.append(
+            notices.text(NoticeId.LEFT_ONE if left == 1 else NoticeId.LEFT, count=left)
+        )
+    return "\n".join(paragraphs)
 
 
 def undone(notices: Notices, text: str | None) -> str:
@@ -138,7 +140,7 @@ def status(
         else notices.text(NoticeId.STATUS_TITLED, title=named(card.title), at=at, messages=messages)
     )
     running = notices.text(NoticeId.ANSWER_RUNNING if is_running else NoticeId.NO_ANSWER_RUNNING)
-    lines = [
+    status_lines = [
         f"{began} {notices.text(NoticeId.STATUS_ENDED)}" if has_ended else began,
         f"{running} {_waiting(notices, waiting)}" if waiting else running,
         notices.text(NoticeId.STATUS_AGENT_MODEL, agent=agent, model=shown_title(card.model))
@@ -146,7 +148,7 @@ def status(
         else notices.text(NoticeId.STATUS_AGENT, agent=agent),
         notices.text(NoticeId.STATUS_ID, id=str(card.id)),
     ]
-    return "\n".join(lines)
+    return "\n".join(status_lines)
 
 
 def _waiting(notices: Notices, count: int) -> str:
@@ -180,7 +182,8 @@ def _name(notices: Notices, card: SessionSummary) -> str:
 
 def _messages(notices: Notices, card: SessionSummary) -> str:
     return notices.text(
-        NoticeId.PART_MESSAGES_ONE if card.said == 1 else NoticeId.PART_MESSAGES, count=card.said
+        NoticeId.PART_MESSAGES_ONE if card.user_messages == 1 else NoticeId.PART_MESSAGES,
+        count=card.user_messages,
     )
 
 

@@ -133,7 +133,7 @@ class SessionSummary:
     title: str | None = None
     title_scope: str | None = None
     model: str | None = None
-    said: int = 0
+    user_messages: int = 0
     waiting: int = 0
     other_lanes: int = 0
     first_words: str | None = None

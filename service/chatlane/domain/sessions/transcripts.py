@@ -132,7 +132,7 @@ def _starts_of_calls(rows: Sequence[TranscriptEntry]) -> list[int]:
 def _parts(group: Sequence[TranscriptEntry]) -> list[list[TranscriptEntry]]:
     """Return the rows of a group by the row with the calls to which they belong.
 
-    A model may make several calls at once, each a row of its own, and their results follow all of
+    A model may make several calls at once, each in a separate row, and their results follow all of
     them. A result is of the last row with such a call that has no result yet.
     """
     calling = [row for row in group if _calls(row)]

@@ -160,11 +160,11 @@ def defaults_of(fields: Sequence[FormField]) -> dict[str, FieldValue]:
 
 def summary_of(fields: Sequence[FormField], values: Mapping[str, FieldValue]) -> str:
     """Return the values of a form as lines for the transcript."""
-    lines: list[str] = []
+    answers: list[str] = []
     for field in fields:
         value = values.get(field.name)
         if value is None:
             continue
         labels = {given: label for label, given in options_of(field, ENGLISH)}
-        lines.append(f"{field.label}: {labels.get(value, value)}")
-    return "\n".join(lines)
+        answers.append(f"{field.label}: {labels.get(value, value)}")
+    return "\n".join(answers)

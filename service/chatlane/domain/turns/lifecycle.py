@@ -658,7 +658,7 @@ def _answer(arrived: ArrivedResult, session: Session, question: Question, effect
 
 def _answer_parts(arrived: ArrivedResult) -> dict[UUID, Part]:
     """Return the parts of an answer that say something, by id: of the message and of the row."""
-    said = [
+    answers = [
         part
         for part in arrived.result.parts
         if part.attachments or part.buttons or not is_blank(part.text or "")
@@ -666,7 +666,7 @@ def _answer_parts(arrived: ArrivedResult) -> dict[UUID, Part]:
     trigger = arrived.result.id.encode()
     return {
         derived_id(arrived.stored_at, trigger, "answer", number): part
-        for number, part in enumerate(said)
+        for number, part in enumerate(answers)
     }
 
 

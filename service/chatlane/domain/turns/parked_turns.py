@@ -36,9 +36,11 @@ def park(turn: Turn, span: timedelta, effects: Effects) -> None:
 
 def expire_question(turn: Turn, session: Session, at: datetime, effects: Effects) -> None:
     """Wake a turn whose question was not answered in time; the caller notifies its workers."""
-    if turn.asked is not None:
-        note_question_over(turn, turn.asked, session, at, effects, outcome=QuestionEnd.EXPIRED)
-    turn.asked = turn.rest = None
+    if turn.open_question is not None:
+        note_question_over(
+            turn, turn.open_question, session, at, effects, outcome=QuestionEnd.EXPIRED
+        )
+    turn.open_question = turn.rest = None
     note_woken(turn.agent, QuestionEnd.EXPIRED, effects)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
 
 
-class Said(NamedTuple):
+class PersonRow(NamedTuple):
     """A transcript row of a person; `details` and `source` are JSON text."""
 
     content: str | None
@@ -41,10 +41,10 @@ class Said(NamedTuple):
     created_at: datetime
 
 
-def say_again(
+def queue_again(
     session: Session,
     agent: Agent,
-    said: Iterable[Said],
+    rows: Iterable[PersonRow],
     *,
     at: datetime,
     trigger: bytes,
@@ -58,7 +58,7 @@ def say_again(
     Args:
         session: Locked; its rows of these messages have been taken out.
     """
-    for number, row in enumerate(said):
+    for number, row in enumerate(rows):
         message_id = derived_id(at, trigger, f"message:{session.id.hex}", number)
         if agent.delivery == "stream":
             _route(session, row, message_id, agent=agent, slots=slots, effects=effects)
@@ -68,8 +68,8 @@ def say_again(
         open_turn(session, at, trigger, effects)
 
 
-def _source_of(session: Session, said: Said) -> str:
-    return said.source or address_of(session).model_dump_json(exclude_none=True)
+def _source_of(session: Session, row: PersonRow) -> str:
+    return row.source or address_of(session).model_dump_json(exclude_none=True)
 
 
 def address_of(session: Session) -> Source:
@@ -86,7 +86,7 @@ def address_of(session: Session) -> Source:
     )
 
 
-def _let_wait(session: Session, row: Said, message_id: UUID, effects: Effects) -> None:
+def _let_wait(session: Session, row: PersonRow, message_id: UUID, effects: Effects) -> None:
     # First: it fails for a session whose key is no address.
     source, details = _source_of(session, row), row.details or "{}"
     effects.waiting.append(
@@ -108,7 +108,7 @@ def _let_wait(session: Session, row: Said, message_id: UUID, effects: Effects) -
 
 def _route(
     session: Session,
-    row: Said,
+    row: PersonRow,
     message_id: UUID,
     *,
     agent: Agent,
@@ -138,7 +138,7 @@ def _route(
 
 def route_again(
     session: Session,
-    said: Said,
+    row: PersonRow,
     message_id: UUID,
     *,
     seq: int,
@@ -150,12 +150,12 @@ def route_again(
 
     The stream may still know its old message id and drop it as a duplicate, so the id changes.
     """
-    routed = _routed(session, said, message_id, seq=seq, agent=agent, slots=slots)
+    routed = _routed(session, row, message_id, seq=seq, agent=agent, slots=slots)
     effects.publications.append(routed._replace(message_id=f"again:{message_id}"))
 
 
 def _routed(
-    session: Session, row: Said, message_id: UUID, *, seq: int, agent: Agent, slots: int
+    session: Session, row: PersonRow, message_id: UUID, *, seq: int, agent: Agent, slots: int
 ) -> Publication:
     fields = from_json(row.details or "{}") | {
         "v": 1,

@@ -165,10 +165,10 @@ def note_question_over(
 
 def withdraw_question(turn: Turn, session: Session, at: datetime, effects: Effects) -> None:
     """Publish the end of a question whose attempt ends; `turns.update` ends the question itself."""
-    if turn.asked is not None:
+    if turn.open_question is not None:
         outcome = QuestionEnd.WITHDRAWN
-        note_question_over(turn, turn.asked, session, at, effects, outcome=outcome)
-        turn.asked = None
+        note_question_over(turn, turn.open_question, session, at, effects, outcome=outcome)
+        turn.open_question = None
 
 
 def _event(

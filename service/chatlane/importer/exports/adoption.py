@@ -46,7 +46,7 @@ class Destination(NamedTuple):
     Attributes:
         profile: Profile in their keys.
         agent: Agent of the profile.
-        owner: Identity that owns them; None for nobody. Rows name no author, because an id may have
+        owner: Identity that owns them, if any. Rows name no author, because an id may have
             been that of another person when they were written.
         is_continued: Whether the sessions are open; otherwise they are ended and read only.
     """
@@ -200,8 +200,8 @@ class ConversationWriter:
             of_people = [row.created_at for row, is_of_person in new if is_of_person]
             people += len(of_people)
             active_at = max(filter(None, (active_at, *of_people)), default=None)
-            said = (row.created_at for row, _ in new if row.role != Role.TOOL)
-            last_at = max(filter(None, (last_at, *said)), default=None)
+            message_times = (row.created_at for row, _ in new if row.role != Role.TOOL)
+            last_at = max(filter(None, (last_at, *message_times)), default=None)
         await import_sql.grow(
             connection, target, next_seq, people, active_at, last_at, conversation.title
         )

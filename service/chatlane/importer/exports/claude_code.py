@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from chatlane.errors import PermanentError
-from chatlane.importer.exports.claude_code_lines import LineReader, said_in
+from chatlane.importer.exports.claude_code_lines import LineReader, entries_in
 from chatlane.importer.exports.conversation import (
     EPOCH,
     Conversation,
@@ -41,8 +41,8 @@ class NoDirectoryError(PermanentError):
 
 def default_directory() -> Path:
     """Return where Claude Code keeps the sessions of this user."""
-    home = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
-    return Path(home).expanduser() / "projects"
+    configured = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
+    return Path(configured).expanduser() / "projects"
 
 
 def conversations(directory: Path, omissions: Omissions) -> Iterator[Conversation]:
@@ -240,11 +240,11 @@ def _learn(facts: _Facts, line: Mapping[str, Any]) -> None:
     if facts.title is None:
         facts.title = title_of(line.get("summary"), line.get("title"), line.get("aiTitle"))
     cwd, session_id = line.get("cwd"), line.get("sessionId")
-    for said in said_in(line):
-        if said.is_of_helper:
+    for entry in entries_in(line):
+        if entry.is_of_helper:
             return
-        facts.first_at = facts.first_at or said.at
-        model = said.message.get("model")
+        facts.first_at = facts.first_at or entry.at
+        model = entry.message.get("model")
         # Messages that the program made up have the model `<synthetic>`.
         if isinstance(model, str) and model and not model.startswith("<"):
             facts.model = scrubbed(model)[:_MODEL_CHARACTERS]

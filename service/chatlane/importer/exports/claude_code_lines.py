@@ -29,7 +29,7 @@ _KINDS_WITHOUT_WORDS: Final = frozenset(
 )
 
 
-class Said(NamedTuple):
+class Entry(NamedTuple):
     """A message in a line: the line, the record in it, and the message in that.
 
     All three are the same object where a line is the message itself.
@@ -76,13 +76,13 @@ class Said(NamedTuple):
         return self.line.get("isMeta") is True or self.line.get("isCompactSummary") is True
 
 
-def said_in(line: Mapping[str, Any]) -> Iterator[Said]:
+def entries_in(line: Mapping[str, Any]) -> Iterator[Entry]:
     """Yield the messages of a line: those of a list, that of an object, or the line itself."""
     several = line.get("messages")
     for record in several if isinstance(several, list) else [line]:
         if isinstance(record, dict):
             message = record.get("message")
-            yield Said(line, record, message if isinstance(message, dict) else record)
+            yield Entry(line, record, message if isinstance(message, dict) else record)
 
 
 @dataclass(slots=True)
@@ -111,10 +111,10 @@ class LineReader:
         """Yield the rows of a line."""
         where = f"{self._name} line {place}"
         line_id = line.get("uuid")
-        for number, said in enumerate(said_in(line)):
+        for number, entry in enumerate(entries_in(line)):
             key = f"{line_id if isinstance(line_id, str) and line_id else place}:{number}"
             try:
-                yield from self._rows(key, said, where)
+                yield from self._rows(key, entry, where)
             except NoConversationError as error:
                 self._omissions.add("message", str(error), where)
 
@@ -123,25 +123,25 @@ class LineReader:
         if self._thoughts:
             self._omissions.add("reasoning of a message", "nothing follows it", self._name)
 
-    def _rows(self, key: str, said: Said, where: str) -> Iterator[ForeignRow]:
-        role = said.role
+    def _rows(self, key: str, entry: Entry, where: str) -> Iterator[ForeignRow]:
+        role = entry.role
         if role in _KINDS_WITHOUT_WORDS:
             return
         if role not in _ROLES:
-            self._omissions.add("line", "not said by user, assistant, system or tool", where)
+            self._omissions.add("line", "not entry by user, assistant, system or tool", where)
             return
-        if said.is_of_helper:
+        if entry.is_of_helper:
             self._omissions.add("message", "of a helper agent (sidechain)", where)
             return
-        answer = str(said.message.get("id") or key)
+        answer = str(entry.message.get("id") or key)
         if self._thoughts and self._thinker != answer:
             self._omissions.add("reasoning of a message", "no answer follows it", where)
             self._thoughts.clear()
         self._thinker = answer
         words = _Words()
-        for number, part in enumerate(said.parts):
+        for number, part in enumerate(entry.parts):
             if isinstance(part, dict) and part.get("type") == "tool_result":
-                yield self._result(f"{key}:{number}", part, said.at, where)
+                yield self._result(f"{key}:{number}", part, entry.at, where)
             elif isinstance(part, dict):
                 self._take(part, words, where)
             else:
@@ -152,10 +152,10 @@ class LineReader:
                 key=key,
                 role=str(role),
                 content=text if text.strip() else None,
-                written_at=said.at,
+                written_at=entry.at,
                 details={"tool_calls": words.calls} if words.calls else None,
                 thought=self._thought(where) if role == Role.ASSISTANT else None,
-                is_context=role == Role.USER and said.is_of_program,
+                is_context=role == Role.USER and entry.is_of_program,
             )
 
     def _take(self, part: Mapping[str, Any], words: _Words, where: str) -> None:

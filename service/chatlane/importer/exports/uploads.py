@@ -101,7 +101,7 @@ def _conversation(request: SessionImport, content: bytes, omissions: Omissions) 
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the content of a request, of which no more than the limit is unpacked.
+    """Return the content of a request, unpacked up to the limit.
 
     Raises:
         NoConversationError: It is no gzip in base64, or larger.

@@ -1,6 +1,6 @@
 """Read and write what people have typed and read in their sessions.
 
-The rows have the owner of the session, so that nobody else sees them once it is another person's.
+The rows have the owner of the session, so that the next owner of the session does not see them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _GOES_ON: Final = (EndReason.COMPRESSION,)
 
 _COLUMNS: Final[LiteralString] = """
     id, session_key, owner, started_at, ended_at, title, title_scope,
-    coalesce(model_override ->> 'model', model) AS model, user_messages AS said
+    coalesce(model_override ->> 'model', model) AS model, user_messages
 """
 
 CARDS_SQL: Final[LiteralString] = f"""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, LiteralString, NamedTuple, TypeAlias
 
 from chatlane.domain.sessions.transcripts import KnownRow, UserRow, Version, turn_starts
-from chatlane.domain.turns.retries import Said
+from chatlane.domain.turns.retries import PersonRow
 from chatlane.postgres.pool import columns, count_of
-from chatlane.postgres.stored_values import read_said
+from chatlane.postgres.stored_values import read_person_row
 from chatlane.search import index_sql
 from chatlane_schemas.fields import MAX_INT64
 
@@ -249,13 +249,15 @@ ORDER BY seq LIMIT 50
 """
 
 
-async def said_from(connection: Connection, session_id: UUID, from_seq: int) -> tuple[Said, ...]:
+async def rows_of_people_from(
+    connection: Connection, session_id: UUID, from_seq: int
+) -> tuple[PersonRow, ...]:
     """Return the user messages from a place on, oldest first: at most as many as a turn takes.
 
     Deleted messages are omitted, so that they never run again.
     """
     rows = await connection.fetch(SAID_SQL, session_id, from_seq)
-    return tuple(read_said(Said(*row.values())) for row in rows)
+    return tuple(read_person_row(PersonRow(*row.values())) for row in rows)
 
 
 TAKE_OUT_SQL: Final[LiteralString] = """
@@ -333,7 +335,7 @@ WITH archived AS (
            count(*) FILTER (
                WHERE role = 'user' AND source IS NOT NULL
                  AND coalesce(details ->> 'kind', 'message') = 'message'
-                 AND source #>> '{sender,is_bot}' IS DISTINCT FROM 'true') AS said
+                 AND source #>> '{sender,is_bot}' IS DISTINCT FROM 'true') AS person_messages
     FROM archived
 ), taken AS (
     SELECT live.* FROM archived CROSS JOIN LATERAL (
@@ -364,9 +366,9 @@ class Removal(NamedTuple):
     Attributes:
         first_seq: First place of the rows; None if there are none.
         successor_from: First place of the rows that took their place; None if they were undone.
-        said: Messages of people among the rows.
+        person_messages: Messages of people among the rows.
         covered_by: A later change that replaced rows at these places or behind them.
-        is_taken: Whether another row has a place or an id of theirs.
+        is_taken: Whether another row has the place or the id of one of them.
     """
 
     first_seq: int | None
@@ -374,7 +376,7 @@ class Removal(NamedTuple):
     reason: str | None
     successor_from: int | None
     successor_through: int | None
-    said: int
+    person_messages: int
     covered_by: int | None
     is_taken: bool
 
@@ -441,14 +443,14 @@ UPDATE sessions SET user_messages = user_messages + $2 WHERE id = $1
 """
 
 
-async def count_restored(connection: Connection, session_id: UUID, said: int) -> None:
+async def count_restored(connection: Connection, session_id: UUID, person_messages: int) -> None:
     """Add messages that came back to those of people in a locked session."""
-    await connection.execute(RECOUNT_SQL, session_id, said)
+    await connection.execute(RECOUNT_SQL, session_id, person_messages)
 
 
-async def uncount_said(connection: Connection, session_id: UUID, said: int) -> None:
+async def uncount_messages(connection: Connection, session_id: UUID, person_messages: int) -> None:
     """Subtract messages that were undone from those of people in a locked session."""
-    await connection.execute(UNCOUNT_SQL, session_id, said)
+    await connection.execute(UNCOUNT_SQL, session_id, person_messages)
 
 
 COUNT_TAIL_SQL: Final[LiteralString] = """

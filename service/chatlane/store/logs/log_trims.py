@@ -16,11 +16,11 @@ class Holes(NamedTuple):
 
     Attributes:
         noted: Messages that were deleted or are about to be.
-        gone: Messages that were certainly deleted.
+        deleted: Messages that were certainly deleted.
     """
 
     noted: int
-    gone: int
+    deleted: int
 
 
 NO_HOLES: Final = Holes(0, 0)

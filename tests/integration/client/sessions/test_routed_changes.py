@@ -240,7 +240,7 @@ async def test_f04_what_was_deleted_is_no_loss_of_the_stream(app: App, desk: Des
         holes = await erasure_list_sql.count_holes(
             connection, StreamName.ROUTED, look.mark.generation, 1, look.mark.last_seq
         )
-    assert (look.mark.holes, holes.gone) == (1, 1)
+    assert (look.mark.holes, holes.deleted) == (1, 1)
 
 
 async def test_f04_a_change_of_what_no_durable_gives_out_is_over(desk: Desk) -> None:

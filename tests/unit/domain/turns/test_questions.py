@@ -244,7 +244,7 @@ def test_no_answer_counts_after_the_time_of_a_question() -> None:
 
 def asking_turn() -> Turn:
     one = Turn(TURN_ID, SESSION_ID, "main", "claimed", source=SOURCE, attempt=1)
-    one.token, one.asked = "t1", AskedQuestion(QUESTION_ID, MESSAGE_ID)
+    one.token, one.open_question = "t1", AskedQuestion(QUESTION_ID, MESSAGE_ID)
     return one
 
 
@@ -283,7 +283,7 @@ def test_the_end_of_a_turn_withdraws_the_question() -> None:
 
 def test_a_turn_without_a_question_says_nothing_about_one() -> None:
     effects, one, where = Effects(), asking_turn(), session()
-    one.asked = None
+    one.open_question = None
     stop_turn(one, where, CancelReason.STOPPED, AT, has_waiting=False, effects=effects)
     assert verbs(effects) == []
 
