@@ -31,7 +31,7 @@ from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.effects import ErasedRow
 from chatlane.domain.sessions.session_flags import share_session
 from chatlane.errors import PermanentError, StoreUnavailableError
-from chatlane.privacy import catalogue_sql, erase_sql, erasure_list_sql
+from chatlane.privacy import catalogue_sql, erase_sql, erasure_list_sql, person_rows_sql
 from chatlane.privacy.erasure_list_sql import Receipt
 from chatlane.privacy.erasure_rules import (
     ErasureScope,
@@ -282,7 +282,7 @@ class Erasing:
         """Clear the owner of sessions that others wrote in, as the next message there would."""
         for session_id, key in (await self._finder.find_mixed(run.scope)).items():
             async with self._transaction() as connection:
-                lanes = await erase_sql.lanes_to(connection, session_id)
+                lanes = await person_rows_sql.lanes_to(connection, session_id)
                 locked = await sessions.lock(connection, [session_id])
                 for session in locked.values():
                     share_session(session, shared_key(session_id, key, lanes))
@@ -360,7 +360,7 @@ class Erasing:
         """Find the turns of the person before checking copies of them."""
         for session_id, whos in run.shared.items():
             async with self._transaction() as connection:
-                rows = await erase_sql.rows_of(connection, session_id, whos, run.until)
+                rows = await person_rows_sql.rows_of(connection, session_id, whos, run.until)
             own_rows = [row for row in rows if row.is_own]
             run.scope.messages |= {row.id for row in own_rows if row.id is not None}
             run.scope.turns |= {row.turn_id for row in own_rows if row.turn_id is not None}
@@ -370,9 +370,11 @@ class Erasing:
         async with self._transaction() as connection:
             if not await sessions.lock(connection, [session_id]):
                 return
-            line = await erase_sql.waiting_of(connection, session_id, whos, run.until)
-            rows = await erase_sql.rows_of(connection, session_id, whos, run.until)
-            archive = await erase_sql.archived_rows_of(connection, session_id, whos, run.until)
+            line = await person_rows_sql.waiting_of(connection, session_id, whos, run.until)
+            rows = await person_rows_sql.rows_of(connection, session_id, whos, run.until)
+            archive = await person_rows_sql.archived_rows_of(
+                connection, session_id, whos, run.until
+            )
             archived = [row for removal in archive.values() for row in removal]
             own_rows = [row for row in (*rows, *archived) if row.is_own]
             message_ids = {row.id for row in own_rows if row.id is not None} | {
@@ -489,7 +491,7 @@ class Erasing:
     async def _await_outbox(self, run: _Run) -> None:
         """Wait until earlier outbox rows are in the streams, where they can be deleted."""
         async with self._transaction() as connection:
-            through = await erase_sql.last_outbox_row(connection)
+            through = await person_rows_sql.last_outbox_row(connection)
         await self._until_none(
             lambda: self._finder.count_in_outbox(run.scope, through),
             "rows of the outbox are not published: check that a router runs and that no stream is "
@@ -542,7 +544,7 @@ class Erasing:
             known = await erase_sql.count_ids(connection, here, ids.identity.name, scope.until)
             answers = await erase_sql.with_answers(connection, scope.turns, scope.messages)
             kept = await catalogue_sql.count(connection, ids.owners, scope.until)
-            through = await erase_sql.last_outbox_row(connection)
+            through = await person_rows_sql.last_outbox_row(connection)
         found = {
             "sessions": len(await self._finder.find_sessions(scope)),
             "shared sessions": len((await self._finder.find_shared(scope)).keys() | answers),

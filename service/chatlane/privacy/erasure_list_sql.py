@@ -10,8 +10,8 @@ from pydantic_core import from_json, to_json
 
 from chatlane.domain.effects import ErasedRow
 from chatlane.postgres.pool import columns
-from chatlane.privacy.erase_sql import walk_pages
 from chatlane.privacy.erasure_rules import Listed
+from chatlane.privacy.person_rows_sql import walk_pages
 from chatlane.store.logs.log_trims import NO_HOLES, Holes
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from chatlane.domain.addressing.keys import MalformedKeyError, parse_session_key
 from chatlane.domain.addressing.owners import parse_owner_text
 from chatlane.domain.addressing.people import person_form
-from chatlane.privacy import erase_sql, erasure_list_sql
+from chatlane.privacy import erasure_list_sql, person_rows_sql
 from chatlane.privacy.erasure import NotErasedError
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.topology.streams import StreamName
@@ -61,14 +61,14 @@ class Replay:
             NotErasedError: The list was written under another key.
         """
         await self._read_list()
-        async for spoken in erase_sql.walk_senders(self._transaction, _FAR):
+        async for spoken in person_rows_sql.walk_senders(self._transaction, _FAR):
             self._look_at(spoken.who)
-        async for session in erase_sql.walk_sessions(self._transaction, "%"):
+        async for session in person_rows_sql.walk_sessions(self._transaction, "%"):
             self._look_at_session(session.session_key, session.owner)
-        async for lane in erase_sql.walk_lanes(self._transaction, "%"):
+        async for lane in person_rows_sql.walk_lanes(self._transaction, "%"):
             self._look_at_session(lane.session_key, None)
         async with self._transaction() as connection:
-            for platform, account, alias in await erase_sql.known_people(connection):
+            for platform, account, alias in await person_rows_sql.known_people(connection):
                 self._look_at_name((platform, account, None, alias))
         await self._look_at_letters()
         async for messages in self._streams.read(StreamName.INBOUND):
@@ -87,7 +87,7 @@ class Replay:
 
     async def _read_list(self) -> None:
         read = partial(erasure_list_sql.read_list, limit=_AT_ONCE)
-        async for listed in erase_sql.walk_pages(self._transaction, read):
+        async for listed in person_rows_sql.walk_pages(self._transaction, read):
             for line in listed:
                 if line.key_id != self._key.id:
                     raise NotErasedError(
@@ -131,7 +131,9 @@ class Replay:
         self._look_at_ids(key.platform, key.account, key.scope, [key.user, key.chat])
 
     async def _look_at_letters(self) -> None:
-        async for letters in erase_sql.walk_pages(self._transaction, erase_sql.next_letters):
+        async for letters in person_rows_sql.walk_pages(
+            self._transaction, person_rows_sql.next_letters
+        ):
             for letter in letters:
                 self._look_at_body(letter.body or b"")
 

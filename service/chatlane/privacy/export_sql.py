@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.privacy.erase_sql import span_columns, walk_pages
 from chatlane.privacy.export_records import (
     AliasRecord,
     RevisionRecord,
@@ -10,6 +9,7 @@ from chatlane.privacy.export_records import (
     SessionRecord,
     WaitingRecord,
 )
+from chatlane.privacy.person_rows_sql import span_columns, walk_pages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.addressing.owners import identity_with
-from chatlane.privacy import erase_sql
+from chatlane.privacy import person_rows_sql
 from chatlane.privacy.erasure_rules import Ids, names_in
 from chatlane.store.addressing import identities
 from chatlane_schemas.dead import Stage
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from chatlane.nats.jetstream import StoredMessage
     from chatlane.postgres.pool import Transaction
-    from chatlane.privacy.erase_sql import Letter, Reply
     from chatlane.privacy.erasure_rules import ErasureScope, SenderSpan
+    from chatlane.privacy.person_rows_sql import Letter, Reply
     from chatlane.privacy.stream_erasure import StreamErasure
     from chatlane_schemas.session_api.people import Person
 
@@ -99,7 +99,7 @@ class Finder:
         for begin in range(0, len(session_ids), _SESSIONS_AT_ONCE):
             some = session_ids[begin : begin + _SESSIONS_AT_ONCE]
             async with self._transaction() as connection:
-                senders = await erase_sql.senders_of(connection, some)
+                senders = await person_rows_sql.senders_of(connection, some)
             found |= {
                 spoken.session_id
                 for spoken in senders
@@ -110,11 +110,11 @@ class Finder:
     async def _find_owned(self, scope: ErasureScope) -> dict[UUID, str]:
         ids, found = scope.ids, {}
         async with self._transaction() as connection:
-            candidates = await erase_sql.owned(connection, ids.owners)
+            candidates = await person_rows_sql.owned(connection, ids.owners)
         like = f"agent:%:{ids.platform}:{ids.account}:%"
         candidates += [
             session
-            async for session in erase_sql.walk_sessions(self._transaction, like)
+            async for session in person_rows_sql.walk_sessions(self._transaction, like)
             if ids.is_session(session.session_key, session.owner)
         ]
         later = []
@@ -124,7 +124,7 @@ class Finder:
             else:
                 later.append(session)
         async with self._transaction() as connection:
-            old = await erase_sql.with_old_rows(
+            old = await person_rows_sql.with_old_rows(
                 connection, [session.session_id for session in later], scope.until
             )
         return found | {
@@ -137,7 +137,7 @@ class Finder:
         """Return the sessions that the person wrote in, with the sender as sources name it there."""
         found: dict[UUID, list[SenderSpan]] = {}
         of = (scope.ids.platform, scope.ids.account)
-        async for spoken in erase_sql.walk_senders(self._transaction, scope.until, of):
+        async for spoken in person_rows_sql.walk_senders(self._transaction, scope.until, of):
             for sender in scope.ids.sender_spans(spoken.who):
                 # Another person may have had the id between the first and the last row.
                 if sender.overlaps(spoken.first_at, spoken.last_at):
@@ -156,7 +156,7 @@ class Finder:
             return {
                 session_id: message_ids
                 for session_id, message_ids in found.items()
-                if await erase_sql.has_written(connection, session_id, message_ids, until)
+                if await person_rows_sql.has_written(connection, session_id, message_ids, until)
             }
 
     async def find_quotes(
@@ -170,7 +170,7 @@ class Finder:
         found: dict[UUID, list[tuple[str, datetime | None]]] = {}
         of = (scope.ids.platform, scope.ids.account)
         messages = {str(message_id) for message_id in scope.messages}
-        async for quote in erase_sql.walk_quotes(self._transaction, scope.until, of):
+        async for quote in person_rows_sql.walk_quotes(self._transaction, scope.until, of):
             authors = [
                 (quote.sender_id, span.since)
                 for span in scope.ids.identity.spans_of(quote.sender_id or "")
@@ -185,7 +185,7 @@ class Finder:
         like = f"agent:%:{scope.ids.platform}:{scope.ids.account}:%"
         return [
             (lane.session_key, lane.session_id)
-            async for lane in erase_sql.walk_lanes(self._transaction, like)
+            async for lane in person_rows_sql.walk_lanes(self._transaction, like)
             # A lane that points to a later session belongs to a new conversation.
             if scope.ids.is_session(lane.session_key, lane.owner)
             and (lane.started_at is None or lane.started_at <= scope.until)
@@ -193,7 +193,9 @@ class Finder:
 
     async def find_letters(self, scope: ErasureScope) -> AsyncIterator[list[Letter]]:
         """Yield the dead letters of the person in batches."""
-        async for letters in erase_sql.walk_pages(self._transaction, erase_sql.next_letters):
+        async for letters in person_rows_sql.walk_pages(
+            self._transaction, person_rows_sql.next_letters
+        ):
             if found := [letter for letter in letters if _is_letter(scope, letter)]:
                 yield found
 
@@ -206,7 +208,9 @@ class Finder:
             scope: Scope of the erasure.
             answered_until: Replies up to this time may quote rows that were blanked since.
         """
-        async for replies in erase_sql.walk_pages(self._transaction, erase_sql.next_replies):
+        async for replies in person_rows_sql.walk_pages(
+            self._transaction, person_rows_sql.next_replies
+        ):
             found = [
                 (reply.principal, reply.id)
                 for reply in replies
@@ -217,7 +221,9 @@ class Finder:
 
     async def find_audit_lines(self, scope: ErasureScope) -> AsyncIterator[list[int]]:
         """Yield the ids of audit lines that name the person, in batches."""
-        async for page in erase_sql.walk_pages(self._transaction, erase_sql.next_audit_lines):
+        async for page in person_rows_sql.walk_pages(
+            self._transaction, person_rows_sql.next_audit_lines
+        ):
             found = [
                 line.id
                 for line in page
@@ -229,14 +235,14 @@ class Finder:
 
     async def count_in_outbox(self, scope: ErasureScope, through: int) -> int:
         """Return how many outbox rows up to an id belong to the person."""
-        read = partial(erase_sql.next_outbox_rows, through=through)
+        read = partial(person_rows_sql.next_outbox_rows, through=through)
         return sum(
             [
                 any(
                     scope.holds(stream, row.created_at, row.payload)
                     for stream in _streams_named(row.stream)
                 )
-                async for rows in erase_sql.walk_pages(self._transaction, read)
+                async for rows in person_rows_sql.walk_pages(self._transaction, read)
                 for row in rows
             ]
         )
