@@ -22,7 +22,7 @@ from chatlane.domain.commands.session_summaries import SessionSummaries
 from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.effects import Effects
 from chatlane.domain.lanes import Placement, is_anothers
-from chatlane.domain.turns.lifecycle import ArrivedResult
+from chatlane.domain.turns.turn_results import ArrivedResult
 from chatlane.observability.logs import get_logger
 from chatlane.store import questions as open_questions
 from chatlane.store import turns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chatlane.domain.ids import derived_id
-from chatlane.domain.turns.lifecycle import interrupting, steering
+from chatlane.domain.turns.worker_controls import interrupting, steering
 from chatlane.store import turns
 from chatlane.store.addressing import lanes
 from chatlane_schemas.results import Part

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chatlane.domain.sessions.session_handoff import announce_to_agent
-from chatlane.domain.turns.lifecycle import recall_claim
+from chatlane.domain.turns.turn_results import recall_claim
 from chatlane.errors import ResultAheadError
 from chatlane.observability.logs import get_logger
 from chatlane.store import pending_messages, turns
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.states import Session, Turn
-    from chatlane.domain.turns.lifecycle import ArrivedResult
+    from chatlane.domain.turns.turn_results import ArrivedResult
     from chatlane.nats.log_access import LogAccess
     from chatlane.postgres.pool import Transaction
 

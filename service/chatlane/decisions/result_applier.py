@@ -15,7 +15,7 @@ from chatlane.domain.addressing.people import is_lasting, person_form
 from chatlane.domain.addressing.sources import class_of
 from chatlane.domain.catalog import Agent
 from chatlane.domain.dead_letters import RejectedMessage
-from chatlane.domain.turns.lifecycle import ArrivedResult, Question, answer_stream, settle
+from chatlane.domain.turns.turn_results import ArrivedResult, Question, answer_stream, settle
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.privacy import erasure_list_sql
 from chatlane.store import agent_pauses, pending_messages, turns

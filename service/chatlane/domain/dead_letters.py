@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from chatlane.domain.effects import Effects
     from chatlane.domain.log import LogMessage
-    from chatlane_schemas.dead import DeadReason
 
 
 def add_dead_letter(

@@ -20,7 +20,7 @@ from chatlane.decisions.inbound_decoder import ValidatedEvent
 from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.lanes import starts_turn
 from chatlane.domain.limits.shares import declared_owners, label_of, owner_of
-from chatlane.domain.turns.lifecycle import ArrivedResult
+from chatlane.domain.turns.turn_results import ArrivedResult
 from chatlane.errors import (
     ResultAheadError,
     StoreUnavailableError,

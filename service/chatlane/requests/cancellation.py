@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chatlane.decisions.operations.cancellation import Stopped, live_turn, stop_session
 from chatlane.domain.effects import Effects
 from chatlane.domain.sessions.refusals import not_found
-from chatlane.domain.turns.lifecycle import stop_turn
+from chatlane.domain.turns.worker_controls import stop_turn
 from chatlane.store import pending_messages, turns
 from chatlane.store.addressing import identities
 from chatlane.store.conversations import sessions

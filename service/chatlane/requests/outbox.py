@@ -20,8 +20,8 @@ from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.sessions.refusals import conflict, invalid, no_session, not_found
 from chatlane.domain.sessions.session_flags import opened_session
 from chatlane.domain.states import Lane
-from chatlane.domain.turns.lifecycle import add_message
 from chatlane.domain.turns.retries import address_of
+from chatlane.domain.turns.turn_results import add_message
 from chatlane.store.addressing import lanes
 from chatlane.store.conversations import sessions
 from chatlane.store.conversations.session_views import find_view

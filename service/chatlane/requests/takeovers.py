@@ -13,7 +13,7 @@ from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.sessions.refusals import conflict, invalid, is_read_only, no_session
 from chatlane.domain.sessions.session_flags import staff_pause_of
 from chatlane.domain.turns.claims import defer
-from chatlane.domain.turns.lifecycle import shown_details
+from chatlane.domain.turns.turn_results import shown_details
 from chatlane.requests.context import Shown
 from chatlane.requests.outbox import says_nothing
 from chatlane.requests.session_lookup import session_reply

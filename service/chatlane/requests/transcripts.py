@@ -13,7 +13,8 @@ from chatlane.domain.ids import row_id_of
 from chatlane.domain.sessions.refusals import conflict, invalid, is_read_only, no_session, stale
 from chatlane.domain.sessions.session_flags import end_session, session_behind
 from chatlane.domain.sessions.transcripts import Version, placements
-from chatlane.domain.turns.lifecycle import open_turn, reasoning_details, void_turn
+from chatlane.domain.turns.lifecycle import open_turn, void_turn
+from chatlane.domain.turns.turn_results import reasoning_details
 from chatlane.store import turns
 from chatlane.store.addressing import identities, lanes
 from chatlane.store.conversations import lane_merges, sessions

@@ -13,10 +13,10 @@ from chatlane.domain.sessions.session_flags import count_answer
 from chatlane.domain.states import AskedQuestion
 from chatlane.domain.turns.answers import field_part
 from chatlane.domain.turns.forms import defaults_of, problem_of
-from chatlane.domain.turns.lifecycle import add_message
 from chatlane.domain.turns.parked_turns import park
 from chatlane.domain.turns.questions import buttons_of
 from chatlane.domain.turns.turn_events import note_asked, withdraw_question
+from chatlane.domain.turns.turn_results import add_message
 from chatlane.requests.outbox import says_nothing
 from chatlane.store import deliveries, questions, turn_steps, turns
 from chatlane.store.conversations import sessions

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from chatlane.turns.session_updates import Tell
     from chatlane_schemas.deliveries import Undelivered
     from chatlane_schemas.results import TranscriptRow
-    from chatlane_schemas.turns import TurnMessage, TurnTake
+    from chatlane_schemas.turns import TurnMessage
 
 
 _MAX_BATCH: Final = 128

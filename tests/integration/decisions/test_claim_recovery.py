@@ -13,7 +13,7 @@ import pytest
 from chatlane.decisions.batch_decision import BatchDecision, decoded
 from chatlane.decisions.claim_recovery import InboundProgress
 from chatlane.domain.log import LogMessage, LogPosition, PartitionId
-from chatlane.domain.turns.lifecycle import ArrivedResult
+from chatlane.domain.turns.turn_results import ArrivedResult
 from chatlane.errors import ResultAheadError
 from chatlane.postgres.pool import Store
 from chatlane.store.logs import partitions

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from chatlane.decisions.batch_decision import DecodedMessage
 from chatlane.domain.log import LogMessage, PartitionId
-from chatlane.domain.turns.lifecycle import ArrivedResult
+from chatlane.domain.turns.turn_results import ArrivedResult
 from chatlane.errors import ResultAheadError
 from chatlane.ingest.batch_committer import Batches
 from chatlane.ingest.intake import Batch, Intake, Slice

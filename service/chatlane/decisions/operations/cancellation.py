@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.sessions.session_handoff import tell_first_turn
-from chatlane.domain.turns.lifecycle import stop_turn
+from chatlane.domain.turns.worker_controls import stop_turn
 from chatlane.store import audit, pending_messages, turns
 from chatlane.store.history import messages
 from chatlane_schemas.session_api.transcripts import Unanswered

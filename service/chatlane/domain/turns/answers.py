@@ -10,10 +10,11 @@ from pydantic_core import to_json
 from chatlane.domain.ids import derived_id
 from chatlane.domain.outbound_builder import Speaking
 from chatlane.domain.turns.forms import Given, Wrong, options_of, question_of
-from chatlane.domain.turns.lifecycle import add_message, answered
 from chatlane.domain.turns.parked_turns import note_woken
 from chatlane.domain.turns.questions import QuestionChange, buttons_of
 from chatlane.domain.turns.turn_events import note_question_over
+from chatlane.domain.turns.turn_results import add_message
+from chatlane.domain.turns.worker_controls import answered
 from chatlane_schemas.content.questions import QuestionEnd, QuestionState
 from chatlane_schemas.results import Part
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from chatlane.domain.addressing.sources import is_of_person
-from chatlane.domain.turns.lifecycle import Question
+from chatlane.domain.turns.turn_results import Question
 from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import read_record, read_source
 from chatlane.store.history import replies

@@ -14,13 +14,9 @@ from chatlane.domain.effects import Effects
 from chatlane.domain.notices import ENGLISH
 from chatlane.domain.states import Session, Turn
 from chatlane.domain.turns.claims import claim_status, grant, renew
-from chatlane.domain.turns.lifecycle import (
-    ArrivedResult,
-    expire_lease,
-    open_turn,
-    settle,
-    stop_turn,
-)
+from chatlane.domain.turns.lifecycle import expire_lease, open_turn
+from chatlane.domain.turns.turn_results import ArrivedResult, settle
+from chatlane.domain.turns.worker_controls import stop_turn
 from chatlane_schemas.codec import decode
 from chatlane_schemas.results import Outcome, Part, ResultMessage
 from chatlane_schemas.source import Source

@@ -14,17 +14,14 @@ from chatlane.domain.notices import ENGLISH
 from chatlane.domain.states import Session, Turn
 from chatlane.domain.turns.claims import WaitingHead, claimable
 from chatlane.domain.turns.lifecycle import (
-    ArrivedResult,
-    Question,
     TurnFailed,
-    answer_stream,
     expire_lease,
     fail_turn,
     open_turn,
     repeat_notice,
-    settle,
     void_turn,
 )
+from chatlane.domain.turns.turn_results import ArrivedResult, Question, answer_stream, settle
 from chatlane_schemas.codec import decode
 from chatlane_schemas.live_turns import TurnFailure
 from chatlane_schemas.outbound import OutboundMessage

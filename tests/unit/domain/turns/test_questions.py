@@ -21,15 +21,10 @@ from chatlane.domain.turns.forms import (
     summary_of,
     value_of,
 )
-from chatlane.domain.turns.lifecycle import (
-    TurnFailed,
-    expire_lease,
-    fail_turn,
-    stop_turn,
-    void_turn,
-)
+from chatlane.domain.turns.lifecycle import TurnFailed, expire_lease, fail_turn, void_turn
 from chatlane.domain.turns.questions import OpenQuestion, buttons_of
 from chatlane.domain.turns.turn_events import TurnPointer
+from chatlane.domain.turns.worker_controls import stop_turn
 from chatlane_schemas.content.elements import Press
 from chatlane_schemas.content.questions import FieldKind, FieldValue, FormField
 from chatlane_schemas.inbound import InboundEvent, Kind
