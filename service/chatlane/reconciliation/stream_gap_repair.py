@@ -173,7 +173,7 @@ class LostMessages:
             trimmed = await log_trims.count_holes(
                 connection, "outbound", now.generation, first, last
             )
-        return Holes(erased.noted + trimmed.noted, erased.gone + trimmed.gone)
+        return Holes(erased.noted + trimmed.noted, erased.deleted + trimmed.deleted)
 
     async def _at_mark(self, stream: StreamName, before: Marked, look: Look) -> datetime | None:
         if before.mark.last_seq > look.mark.last_seq:
