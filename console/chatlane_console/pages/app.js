@@ -10,14 +10,16 @@ import { allowFiles, attachmentsOf } from "./views/attachments.js";
 import { Composer } from "./views/composer.js";
 import { Dialog } from "./views/dialog.js";
 import { Icon } from "./views/icons.js";
-import { Imports } from "./views/imports.js";
 import { List } from "./views/list.js";
-import { Operators } from "./views/operators.js";
 import { Talk } from "./views/talk.js";
 
 const THEMES = ["", "light", "dark"];
 const THEME_NAMES = { "": "as the system", light: "light", dark: "dark" };
 const RETRY_SECONDS = 2;
+
+// Views that few people open are loaded when they are opened.
+const Imports = later(async () => (await import("./views/imports.js")).Imports);
+const Operators = later(async () => (await import("./views/operators.js")).Operators);
 
 const me = signal(/** @type {any} */ (null));
 const isSignedOut = signal(false);
@@ -160,6 +162,33 @@ function NewTalk({ prefilled, onOpened }) {
     <${Composer} name="new" isRunning=${false} isOnline=${true} blocked=${isOpening ? "Opening" : ""} prefilled=${draft}
       onSend=${open} onCommand=${() => tell("This command needs a conversation.")} onStop=${() => {}} />
   </main>`;
+}
+
+/**
+ * Return a view whose script is loaded when it is first shown.
+ * @param {() => Promise<any>} load
+ */
+function later(load) {
+  const loaded = signal(/** @type {any} */ (null));
+  return (/** @type {any} */ props) => {
+    const View = useValue(loaded);
+    const [isMissing, setMissing] = useState(false);
+    const read = async () => {
+      setMissing(false);
+      try {
+        loaded.value = await load();
+      } catch {
+        setMissing(true);
+      }
+    };
+    useEffect(() => {
+      if (!loaded.peek()) void read();
+    }, []);
+    if (View) return html`<${View} ...${props} />`;
+    return html`<main class="talk" id="main" tabindex="-1"><p class="empty" role="status">
+      ${isMissing ? html`The server does not answer. <button type="button" class="button small" onClick=${read}>Try again</button>` : "Loading"}
+    </p></main>`;
+  };
 }
 
 function ThemeButton() {

@@ -1,40 +1,41 @@
 """`make console-load`: how fast the console is with a long list and a long conversation.
 
-Prints a table in Markdown. Servers, router and console run on this machine, the last two in this process.
+Prints a table in Markdown. Servers, router, console, traffic and browser are processes of this machine.
 """
 
 import asyncio
-import logging
+import os
 import statistics
-import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-import asyncpg
-import structlog
-from nats.aio.client import Client
-from playwright.async_api import Browser
+import httpx
+from playwright.async_api import Browser as Chromium
 
-from chatlane_client import SessionApi, TranscriptApi, open_connection
+from chatlane_client import SessionApi, TranscriptApi
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.transcripts import AppendedRow
+from chatlane_servers.binaries import server_directory
+from chatlane_servers.conditions import until
+from chatlane_servers.embedded import free_port
+from chatlane_servers.programs import Program
 from tests.acceptance.console.browser import Window, open_browser, open_context
-from tests.integration.client.real_router import real_router
-from tests.integration.client.routing import ACCOUNT, PLATFORM
-from tests.integration.console.console_world import API, PROXY, ConsoleWorld, open_console
-from tests.support.servers.backends import Backend, open_test_nats, open_test_postgres
-from tests.support.servers.databases import migrated, open_database
+from tests.benchmarks.programs.generator import ACCOUNT, PLATFORM
+from tests.benchmarks.rig import PATIENCE, Rig, open_rig
+from tests.integration.console.console_world import API, SAFE, Browser
 
 _SESSIONS: Final = 10_000
 _ROWS: Final = 20_000
 _ROWS_AT_ONCE: Final = 500
 _WINDOWS: Final = 7
+_MESSAGES_PER_SECOND: Final = 300
+# The traffic goes on until all is measured.
+_TRAFFIC_SECONDS: Final = 3600
 _PATIENCE: Final = timedelta(minutes=5)
 _ANN: Final = Person(platform=PLATFORM, account=ACCOUNT, id="ann")
 # As the page asks for them.
@@ -66,33 +67,40 @@ async def measure() -> list[tuple[str, list[float]]]:
     """Return what was measured, with its times in milliseconds."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        nats = await enter(open_test_nats(Backend.EMBEDDED))
-        postgres = await enter(open_test_postgres(Backend.EMBEDDED))
-        dsn = postgres.dsn(await enter(open_database(postgres.dsn("postgres"))))
-        await migrated(dsn)
-        scratch = stack.enter_context(tempfile.TemporaryDirectory())
-        await enter(real_router(Path(scratch), nats.url, dsn))
-        client = await enter(open_connection(nats.url, name="load"))
-        session_id = await _fill(client, dsn)
-        console = await enter(open_console(nats.url, **PROXY))
-        browser = await enter(open_browser())
+        directory = stack.enter_context(server_directory("console-load-"))
+        rig = await enter(open_rig(directory, has_users=False))
+        router = await enter(rig.chatlane("router"))
+        await rig.until_owned(router)
+        session_id = await _fill(rig)
+        url = await enter(_console(rig))
         rows = f"{API}/sessions/{session_id}/rows"
-        paints = await _paints(browser, console, "#/list", ".entry")
-        talks = await _paints(browser, console, f"#/session/{session_id}", ".row[id]")
+        measured = [
+            ("a page of 50 conversations", await _pages(url, f"{API}/sessions", _LIST)),
+            ("a page of 100 messages", await _pages(url, rows, {"limit": 100})),
+        ]
+        browser = await enter(open_browser())
+        paints = await _paints(browser, url, "#/list", ".entry")
+        talks = await _paints(browser, url, f"#/session/{session_id}", ".row[id]")
+        flow = ("flow", rig.nats.url, _MESSAGES_PER_SECOND, _TRAFFIC_SECONDS, 1)
+        await enter(rig.running(rig.script("generator", *flow)))
+        beside = f"beside {_MESSAGES_PER_SECOND} messages a second"
+        busy = await _pages(url, f"{API}/sessions", _LIST)
+        busy_paints = await _paints(browser, url, "#/list", ".entry")
         return [
-            ("a page of 50 conversations", await _pages(console, f"{API}/sessions", _LIST)),
-            ("a page of 100 messages", await _pages(console, rows, {"limit": 100})),
+            *measured,
             ("first paint of the list", paints[0]),
             ("the list shows conversations", paints[1]),
             ("first paint of the conversation", talks[0]),
             ("the conversation shows messages", talks[1]),
+            (f"a page of 50 conversations {beside}", busy),
+            (f"the list shows conversations {beside}", busy_paints[1]),
         ]
 
 
-async def _fill(client: Client, dsn: str) -> UUID:
+async def _fill(rig: Rig) -> UUID:
     """Write a conversation and copies of its session; return the id of the conversation."""
-    sessions = SessionApi(client, principal="console", acting_for=_ANN, patience=_PATIENCE)
-    transcripts = TranscriptApi(client, principal="console", acting_for=_ANN, patience=_PATIENCE)
+    sessions = SessionApi(rig.client, principal="load", acting_for=_ANN, patience=_PATIENCE)
+    transcripts = TranscriptApi(rig.client, principal="load", acting_for=_ANN, patience=_PATIENCE)
     session = await sessions.create(origin="console")
     for start in range(0, _ROWS, _ROWS_AT_ONCE):
         await transcripts.append(
@@ -105,19 +113,45 @@ async def _fill(client: Client, dsn: str) -> UUID:
                 for number in range(start, start + _ROWS_AT_ONCE)
             ],
         )
-    connection = await asyncpg.connect(dsn)
-    try:
-        await connection.execute(COPY_SESSION_SQL, session.id, _SESSIONS - 1)
-        await connection.execute("ANALYZE")
-    finally:
-        await connection.close()
+    await rig.database.execute(COPY_SESSION_SQL, session.id, _SESSIONS - 1)
+    await rig.database.execute("ANALYZE")
     return session.id
 
 
-async def _pages(console: ConsoleWorld, path: str, query: dict[str, Any]) -> list[float]:
+@asynccontextmanager
+async def _console(rig: Rig) -> AsyncIterator[str]:
+    """Run a console behind a trusted proxy for the length of the block; yields its address."""
+    port = free_port()
+    settings = {
+        "PORT": str(port),
+        "NATS_URL": rig.nats.url,
+        "PLATFORM": PLATFORM,
+        "ACCOUNT": ACCOUNT,
+        "SIGN_IN": "proxy",
+        "PROXY_ADDRESSES": "127.0.0.1",
+    }
+    environment = {f"CHATLANE_CONSOLE_{name}": value for name, value in settings.items()}
+    program = Program("console", ["-m", "chatlane", "console"], rig.directory, environment)
+    url = f"http://127.0.0.1:{port}"
+
+    async def is_ready() -> bool:
+        program.require_running()
+        try:
+            async with httpx.AsyncClient() as client:
+                return (await client.get(f"{url}/readyz")).is_success
+        except httpx.TransportError:
+            return False
+
+    async with rig.running(program):
+        await until(is_ready, PATIENCE)
+        yield url
+
+
+async def _pages(url: str, path: str, query: dict[str, Any]) -> list[float]:
     """Return how long each page takes from the first to the last."""
     took = []
-    async with console.person("ann") as ann:
+    headers = {**SAFE, "x-forwarded-user": "ann"}
+    async with Browser(base_url=url, headers=headers, timeout=60) as ann:
         more: dict[str, Any] | None = {}
         while more is not None:
             begun = time.perf_counter()
@@ -130,7 +164,7 @@ async def _pages(console: ConsoleWorld, path: str, query: dict[str, Any]) -> lis
 
 
 async def _paints(
-    browser: Browser, console: ConsoleWorld, place: str, wanted: str
+    browser: Chromium, url: str, place: str, wanted: str
 ) -> tuple[list[float], list[float]]:
     """Return how long new browsers take until they paint, and until they show an element."""
 
@@ -144,28 +178,26 @@ async def _paints(
         )
         return float(paint), shown
 
-    found = await _in_windows(browser, console, one)
+    found = await _in_windows(browser, url, one)
     return [paint for paint, _ in found], [shown for _, shown in found]
 
 
 async def _in_windows(
-    browser: Browser,
-    console: ConsoleWorld,
+    browser: Chromium,
+    url: str,
     look: Callable[[Window], Awaitable[tuple[float, float]]],
 ) -> list[tuple[float, float]]:
     found = []
     for _ in range(_WINDOWS):
         async with open_context(browser, "ann") as context:
-            found.append(await look(Window(await context.new_page(), console.url)))
+            found.append(await look(Window(await context.new_page(), url)))
     return found
 
 
 def _main() -> None:
-    # The table stands alone on standard output.
-    quiet = structlog.make_filtering_bound_logger(logging.ERROR)
-    structlog.configure(wrapper_class=quiet)
     measured = asyncio.run(measure())
-    print(f"With {_SESSIONS:,} conversations and one of {_ROWS:,} messages:\n")
+    load = os.getloadavg()[0]
+    print(f"With {_SESSIONS:,} conversations and one of {_ROWS:,} messages, load {load:.0f}:\n")
     print("| | times | median | p95 |\n|---|---|---|---|")
     for name, took in measured:
         worst = statistics.quantiles(took, n=20, method="inclusive")[-1]

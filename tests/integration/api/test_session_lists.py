@@ -186,6 +186,17 @@ async def test_a_rare_match_takes_pages_and_not_one_long_look(
     assert await lists.numbers(archived=True, limit=1) == [12, 1]
 
 
+@pytest.mark.parametrize("order", ["started", "activity"])
+async def test_a_page_reads_on_where_too_few_of_the_first_match(lists: Lists, order: str) -> None:
+    await lists.add(1, 12, archived_at=AT)
+    await lists.add(*range(2, 12), *range(13, 40))
+
+    first = await lists.page(archived=True, limit=1, order=order)
+
+    assert numbered(first) == [12]
+    assert await lists.numbers(archived=True, limit=1, order=order) == [12, 1]
+
+
 async def test_sessions_are_counted_up_to_a_number(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,21 @@ def test_every_file_that_the_page_names_is_there() -> None:
         assert (PAGES / target.removeprefix("/")).is_file(), target
 
 
+def test_the_page_names_the_scripts_that_it_needs_first() -> None:
+    """A browser loads them at once then, and not one after the other as it finds the imports."""
+    needed: set[Path] = set()
+    found = [PAGES / "app.js"]
+    while found:
+        script = found.pop()
+        if script not in needed:
+            needed.add(script)
+            targets = _IMPORT.findall(script.read_text("utf-8"))
+            found += [(script.parent / target).resolve() for target in targets]
+    text = (PAGES / "index.html").read_text("utf-8")
+    named = re.findall(r'<link rel="modulepreload" href="/([^"]+)"', text)
+    assert sorted(PAGES / name for name in named) == sorted(needed - {PAGES / "app.js"})
+
+
 def test_the_page_has_no_script_or_style_of_its_own() -> None:
     text = (PAGES / "index.html").read_text("utf-8")
     assert re.findall(r"<script(?![^>]*\bsrc=)", text) == []

@@ -17,7 +17,7 @@ from chatlane_schemas.session_api.session_marks import SCHEDULED_ORIGIN, SCHEDUL
 from chatlane_schemas.session_api.sessions import CHAT_ORIGIN, SessionCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     import asyncpg
 
@@ -29,6 +29,8 @@ _ABOVE_ALL: Final = UUID(int=2**128 - 1)
 # How many sessions a page reads if a filter has no index, about 5 ms. The rest is left to the
 # next page, so a rare match costs more pages and never a long statement.
 _LOOKED_AT: Final = 2000
+# Most filters leave nearly all sessions, so a page first reads some times as many as it shows.
+_FIRST_LOOK: Final = 4
 MOST_COUNTED: Final = 50_000
 _LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -185,25 +187,21 @@ class SessionLists:
         A page may hold fewer sessions, even none, without being the last one.
         """
         lead = _lead(wanted)
-        # One row beyond the limit shows whether there is another page.
-        looks_at = limit + 1 if lead.is_all else _LOOKED_AT
         async with self._store.transaction() as connection:
             owners = await identities.find_owners(connection, wanted.acting_for)
-            rows = await connection.fetch(
-                PAGE_SQL,
-                lead.name,
-                below or _ABOVE_ALL,
-                looks_at,
-                owners,
-                *_conditions(wanted),
-                limit + 1,
+            conditions = (owners, *_conditions(wanted), limit + 1)
+            read = await _read_enough(
+                lambda looks_at: connection.fetch(
+                    PAGE_SQL, lead.name, below or _ABOVE_ALL, looks_at, *conditions
+                ),
+                limit,
+                is_all=lead.is_all,
             )
-            found = [row for row in rows if row["id"] is not None]
+            found = read.found
             page = await _views(connection, found[:limit], wanted)
         if len(found) > limit:
             return SessionPage(page, found[limit - 1]["id"])
-        is_last = rows[0]["looked_at"] < looks_at
-        return SessionPage(page, None if is_last else rows[0]["lowest"])
+        return SessionPage(page, None if read.is_last else read.rows[0]["lowest"])
 
     async def active_page(
         self,
@@ -221,24 +219,23 @@ class SessionLists:
             pinned_first: Whether the pinned sessions of the person come before the others.
         """
         is_owned = wanted.acting_for is not None
-        looks_at = limit + 1 if not any(_given(wanted)) else _LOOKED_AT
         place = before or Activity(_LATEST, _ABOVE_ALL, is_pinned=True)
         pinned_first = pinned_first and is_owned
         async with self._store.transaction() as connection:
             owners = await identities.find_owners(connection, wanted.acting_for)
-            rows = await connection.fetch(
-                ACTIVE_PAGE_SQL,
-                "owner" if is_owned else "every",
-                place.at,
-                looks_at,
-                owners,
-                *_conditions(wanted),
-                limit + 1,
-                place.session_id,
-                pinned_first,
-                not (pinned_first and place.is_pinned),
+            conditions = (
+                *(owners, *_conditions(wanted), limit + 1, place.session_id),
+                *(pinned_first, not (pinned_first and place.is_pinned)),
             )
-            found = [row for row in rows if row["id"] is not None]
+            lead = "owner" if is_owned else "every"
+            read = await _read_enough(
+                lambda looks_at: connection.fetch(
+                    ACTIVE_PAGE_SQL, lead, place.at, looks_at, *conditions
+                ),
+                limit,
+                is_all=not any(_given(wanted)),
+            )
+            found = read.found
             shown = {
                 session.id: session for session in await _views(connection, found[:limit], wanted)
             }
@@ -247,9 +244,9 @@ class SessionLists:
         )
         if len(found) > limit:
             return ActivePage(listed, _place(found[limit - 1]))
-        if not rows or rows[0]["looked_at"] < looks_at:
+        if read.is_last:
             return ActivePage(listed, None)
-        lowest = rows[0]
+        lowest = read.rows[0]
         return ActivePage(
             listed,
             Activity(lowest["lowest_at"], lowest["lowest_id"], lowest["lowest_is_pinned"]),
@@ -264,6 +261,35 @@ class SessionLists:
                 COUNT_SQL, lead, _ABOVE_ALL, most, owners, *_conditions(wanted)
             )
         return SessionCounts(**dict(row.items()))
+
+
+class _Read(NamedTuple):
+    """The rows of a statement of a page, those with sessions, and whether no more follow."""
+
+    rows: list[asyncpg.Record]
+    found: list[asyncpg.Record]
+    is_last: bool
+
+
+async def _read_enough(
+    read: Callable[[int], Awaitable[list[asyncpg.Record]]], limit: int, *, is_all: bool
+) -> _Read:
+    """Read some sessions for a page, and more only if too few of them match.
+
+    Args:
+        read: Returns the matching sessions of so many, each with `looked_at`.
+        limit: Size of the page.
+        is_all: Whether each session matches.
+    """
+    # One row beyond the limit shows whether there is another page.
+    looks_at = limit + 1 if is_all else min(_FIRST_LOOK * (limit + 1), _LOOKED_AT)
+    while True:
+        rows = await read(looks_at)
+        found = [row for row in rows if row["id"] is not None]
+        is_last = not rows or rows[0]["looked_at"] < looks_at
+        if len(found) > limit or is_last or looks_at == _LOOKED_AT:
+            return _Read(rows, found, is_last)
+        looks_at = _LOOKED_AT
 
 
 async def _views(
