@@ -1,14 +1,15 @@
 """Settings of the console, from environment variables `CHATLANE_CONSOLE_*`."""
 
 import json
+import re
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from os import environ
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
@@ -21,6 +22,9 @@ from typing_extensions import override
 
 from chatlane_client.media.store import MediaSettings
 from chatlane_schemas.fields import Name, PlatformName
+from chatlane_schemas.session_api.people import MAX_OTHER_IDS
+
+_FURTHER_ACCOUNT: Final = re.compile(r"([a-z0-9_-]+)/([a-z0-9_-]+)(?:/([^=,\s]+))?=(\S+)")
 
 _SECRETS_DIR: Final = "CHATLANE_CONSOLE_SECRETS_DIR"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -38,6 +42,22 @@ class SignInKind(StrEnum):
     LINK = "link"
     OIDC = "oidc"
     PROXY = "proxy"
+
+
+class FurtherAccount(NamedTuple):
+    """An account on which people of the console may have another id.
+
+    Attributes:
+        platform: Declared platform.
+        account: Declared account.
+        scope: Workspace or guild of the people, if there is one.
+        source: The claim or header with the id.
+    """
+
+    platform: str
+    account: str
+    scope: str | None
+    source: str
 
 
 class ConsoleSettings(BaseSettings):
@@ -125,6 +145,17 @@ class ConsoleSettings(BaseSettings):
         str | None, Field(description="Workspace or guild of the people, if there is one.")
     ] = None
 
+    further_accounts: Annotated[
+        tuple[FurtherAccount, ...],
+        NoDecode,
+        Field(
+            max_length=MAX_OTHER_IDS,
+            description="Other accounts whose sessions people see as well, each with the claim, or the "
+            "header of the proxy, that has the id of the person there: "
+            "`telegram/bot=telegram_id,discord/guild=discord.id`. After a second `/`, the scope.",
+        ),
+    ] = ()
+
     sign_in: Annotated[SignInKind, Field(description="How people sign in.")] = SignInKind.LINK
     secret: Annotated[
         SecretStr | None,
@@ -203,6 +234,20 @@ class ConsoleSettings(BaseSettings):
             parts = (part.strip() for part in networks.split(","))
             values = {**values, "proxy_addresses": [part for part in parts if part]}
         return values
+
+    @field_validator("further_accounts", mode="before")
+    @classmethod
+    def _split_accounts(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        found = [
+            _FURTHER_ACCOUNT.fullmatch(part.strip()) for part in value.split(",") if part.strip()
+        ]
+        if None in found:
+            raise PydanticCustomError(
+                "account", "each account is written as platform/account=claim"
+            )
+        return [match.groups() for match in found if match is not None]
 
     @model_validator(mode="after")
     def _check_sign_in(self) -> Self:

@@ -587,6 +587,7 @@ async def _request_handler(
         lambda: bus.client.max_payload,
         SessionReads(app.store).agent_of,
         ReadNotes(app.store).note,
+        app.catalog.people_of,
     )
     turns = [
         TurnHandlers(agent.name, session_service, request_handler, app.metrics)

@@ -280,7 +280,10 @@ class SessionApi(CatalogueApi):
         person = self._acting_for
         if person is None or self._is_operator:
             return (LiveTurnPath(session_id=session.id),)
-        paths = [LiveTurnPath(person.platform, person.account, "person", session.id)]
+        paths = [
+            LiveTurnPath(its.platform, its.account, "person", session.id)
+            for its in person.ids
+        ]
         if session.origin != CHAT_ORIGIN:
             # A session without a lane belongs to the principal that opened it.
             paths.append(LiveTurnPath(session.platform, self._principal, "person", session.id))

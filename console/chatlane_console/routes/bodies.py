@@ -65,6 +65,9 @@ class Me(BaseModel):
     platform: str = Field(description="Platform that the person belongs to.")
     account: str = Field(description="Account that the person talks to.")
     person_id: str = Field(description="Id of the person there.")
+    further_accounts: list[str] = Field(
+        description="Other accounts, as platform/account, whose sessions the person sees as well."
+    )
     roles: list[VisitorRole] = Field(description="What the person may do.")
     files: FileLimits | None = Field(
         default=None, description="Which files the person can send; none if there is no store."

@@ -55,7 +55,9 @@ def _visitor_of_proxy(request: Request, state: ConsoleState) -> Visitor:
     roles = request.headers.get(settings.proxy_roles_header, "").split(",")
     name = request.headers.get(settings.proxy_name_header)
     try:
-        return state.admission.visitor(person_id, name, {role.strip() for role in roles})
+        return state.admission.visitor(
+            person_id, name, {role.strip() for role in roles}, request.headers.get
+        )
     except NotAdmittedError:
         raise ProblemError(
             HTTPStatus.FORBIDDEN, "not_admitted", "this person may not use the console"

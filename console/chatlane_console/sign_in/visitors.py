@@ -1,6 +1,6 @@
 """Visitors: people who signed in, with their roles."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from chatlane_console.settings import ConsoleSettings
-from chatlane_schemas.session_api.people import Person
+from chatlane_console.settings import ConsoleSettings, FurtherAccount
+from chatlane_schemas.session_api.people import Person, PersonId
 
 _MAX_NAME: Final = 100
 
@@ -57,8 +57,20 @@ class Admission:
         """Create it from the settings of the console."""
         self._settings = settings
 
-    def visitor(self, person_id: object, name: object, roles: Collection[str]) -> Visitor:
+    def visitor(
+        self,
+        person_id: object,
+        name: object,
+        roles: Collection[str],
+        find: Callable[[str], object],
+    ) -> Visitor:
         """Return the visitor of an id.
+
+        Args:
+            person_id: The id of the person on the account of the console.
+            name: Name for people.
+            roles: What the provider or proxy says of the rights of the person.
+            find: Returns a claim or header by its name, for the ids on further accounts.
 
         Raises:
             NotAdmittedError: The id names no person, or the roles do not admit the person.
@@ -67,7 +79,12 @@ class Admission:
         if settings.person_role is not None and settings.person_role not in roles:
             raise NotAdmittedError
         is_operator = settings.operator_role is not None and settings.operator_role in roles
-        return self._visitor(person_id, name, is_operator=is_operator)
+        also = tuple(
+            other
+            for account in settings.further_accounts
+            if (other := _id_on(account, find(account.source))) is not None
+        )
+        return self._visitor(person_id, name, is_operator=is_operator, also=also)
 
     def visitor_of_claims(self, claims: Mapping[str, JsonValue]) -> Visitor:
         """Return the visitor of the claims of a provider.
@@ -80,15 +97,23 @@ class Admission:
             _claim(claims, settings.person_claim),
             _claim(claims, settings.name_claim),
             _words(_claim(claims, settings.roles_claim)),
+            lambda path: _claim(claims, path),
         )
 
     def visitor_of_link(self) -> Visitor:
         """Return the visitor whom the local link signs in, who is an operator as well."""
         return self._visitor(self._settings.link_person, None, is_operator=True)
 
-    def _visitor(self, person_id: object, name: object, *, is_operator: bool) -> Visitor:
+    def _visitor(
+        self,
+        person_id: object,
+        name: object,
+        *,
+        is_operator: bool,
+        also: tuple[PersonId, ...] = (),
+    ) -> Visitor:
         settings = self._settings
-        if not isinstance(person_id, str | int) or isinstance(person_id, bool):
+        if not _is_id(person_id):
             raise NotAdmittedError
         try:
             person = Person(
@@ -96,6 +121,7 @@ class Admission:
                 account=settings.account,
                 scope=settings.scope,
                 id=str(person_id),
+                also=also or None,
             )
         except ValidationError:
             raise NotAdmittedError from None
@@ -110,6 +136,22 @@ class Admission:
             roles=frozenset(roles),
             expires_at=datetime.now(UTC) + timedelta(hours=settings.session_hours),
         )
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _id_on(account: FurtherAccount, value: object) -> PersonId | None:
+    """Return the id of a person on a further account; None if the person has none there."""
+    if not _is_id(value) or not value:
+        return None
+    try:
+        return PersonId(
+            platform=account.platform, account=account.account, scope=account.scope, id=str(value)
+        )
+    except ValidationError:
+        return None
 
 
 def _claim(claims: Mapping[str, JsonValue], path: str) -> JsonValue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -80,6 +80,8 @@ class RequestHandler:
             closes the connection of a client that sends more.
         agent_of: Returns the agent of a session, if there is one; without it, requests bound to an
             agent are refused.
+        people_of: The accounts, as (platform, account), whose people a front end of an account may
+            name beside its own.
         note_read: Audits a read by an operator: the session, if any, the outcome, and the dead
             letter, if any.
     """
@@ -91,6 +93,7 @@ class RequestHandler:
         agent_of: Callable[[UUID], Awaitable[str | None]] | None = None,
         note_read: Callable[[Operator, UUID | None, str, UUID | None], Awaitable[None]]
         | None = None,
+        people_of: Callable[[str, str], Collection[tuple[str, str]]] = lambda *_: (),
     ) -> None:
         # Cached, because finding the series of labels costs as much as counting.
         self._requests = cache(metrics.api_requests.labels)
@@ -98,6 +101,7 @@ class RequestHandler:
         self._max_payload = max_payload
         self._agent_of = agent_of
         self._note_read = note_read
+        self._people_of = people_of
 
     def reads(self, table: Reads) -> dict[str, Handle]:
         """Return the handlers of read-only requests, by method."""
@@ -214,8 +218,11 @@ class RequestHandler:
         """
         if asked.is_bound and isinstance(request, OperatorRequest):
             return refusal(ApiErrorCode.FORBIDDEN, "only operators may make this request")
-        if asked.account is not None and not _acts_for(request, asked.account):
-            return refusal(ApiErrorCode.FORBIDDEN, "acting_for: must name a person of the account")
+        if asked.account is not None and not self._acts_for(request, asked.account):
+            return refusal(
+                ApiErrorCode.FORBIDDEN,
+                "acting_for: must name a person of the account, and other ids on accounts that it allows",
+            )
         if asked.agent is None:
             return None
         session_id = getattr(request, "session_id", None)
@@ -227,13 +234,15 @@ class RequestHandler:
             return refusal(ApiErrorCode.NOT_FOUND, "there is no session with this id")
         return None
 
-
-def _acts_for(request: Envelope, account: tuple[str, str]) -> bool:
-    if isinstance(request, DeliveryFind):
-        # An adapter acts for its account.
-        return (request.platform, request.account) == account
-    person = getattr(request, "acting_for", None)
-    return isinstance(person, Person) and (person.platform, person.account) == account
+    def _acts_for(self, request: Envelope, account: tuple[str, str]) -> bool:
+        if isinstance(request, DeliveryFind):
+            # An adapter acts for its account.
+            return (request.platform, request.account) == account
+        person = getattr(request, "acting_for", None)
+        if not isinstance(person, Person) or (person.platform, person.account) != account:
+            return False
+        others = {(other.platform, other.account) for other in person.also or ()}
+        return not others or others <= {*self._people_of(*account)}
 
 
 def refusal(code: ApiErrorCode, message: str) -> ApiReply:

@@ -281,6 +281,16 @@ class HomeSettings(Group):
         return HomeChannel(self.chat_id, self.name, self.thread_id, self.kind)
 
 
+AccountName = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}/[a-z0-9_-]{1,64}$")]
+"""An account of a platform, as `telegram/assistant`."""
+
+
+def account_pair(account: str) -> tuple[str, str]:
+    """Return the platform and the name of an account."""
+    platform, _, name = account.partition("/")
+    return platform, name
+
+
 class AccountSettings(Group):
     """One of our accounts on a platform."""
 
@@ -309,6 +319,11 @@ class AccountSettings(Group):
     bots_allowed: bool | None = Field(
         default=None, description="As the setting of the platform, and goes before it."
     )
+    people_of: frozenset[AccountName] = Field(
+        default=frozenset(),
+        description="Other accounts, as platform/account, whose people may be the same person as one "
+        "of this account; a front end of this account says who is.",
+    )
 
     def account(self, name: str) -> Account:
         """Return the account as the domain's type."""
@@ -321,6 +336,7 @@ class AccountSettings(Group):
             self.bots_allowed,
             self.staff_ids,
             self.staff_pause,
+            frozenset(map(account_pair, self.people_of)),
         )
 
 

@@ -24,7 +24,7 @@ import nkeys  # type: ignore[import-untyped]
 from pydantic import ByteSize, Field, StringConstraints, ValidationError, model_validator
 from typing_extensions import override
 
-from chatlane.config.declarations import ClosedModel, Name
+from chatlane.config.declarations import AccountName, ClosedModel, Name, account_pair
 from chatlane.config.settings import SettingsError, problem_sentences
 from chatlane.domain.catalog import Agent, Delivery
 from chatlane_schemas.topology import permissions
@@ -61,7 +61,6 @@ _PUBLIC_KEY: Final = re.compile(r"U[A-Z2-7]{55}")
 # Two while a key is being replaced: the old one until the new one is in use.
 PublicKey = Annotated[str, StringConstraints(pattern=f"^{_PUBLIC_KEY.pattern}$")]
 PublicKeys = Annotated[tuple[PublicKey, ...], Field(max_length=2)]
-AccountName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}/[a-z0-9_-]{1,64}$")]
 
 
 _OF_ROLE: Final[Mapping[str, Callable[[str], Permissions]]] = MappingProxyType(
@@ -121,7 +120,7 @@ class AdapterUser(User):
 
     def permissions(self, name: str) -> Permissions:
         """Return the permissions of the user."""
-        return permissions.adapter(name, [_pair(self.account)])
+        return permissions.adapter(name, [account_pair(self.account)])
 
 
 class FrontEndUser(User):
@@ -132,7 +131,7 @@ class FrontEndUser(User):
 
     def permissions(self, name: str) -> Permissions:
         """Return the permissions of the user."""
-        return permissions.front_end(name, [*map(_pair, self.accounts)])
+        return permissions.front_end(name, [*map(account_pair, self.accounts)])
 
 
 class WebhooksUser(User):
@@ -194,7 +193,7 @@ class Environment(ClosedModel):
         declared = adapters.union(*front_ends.values())
         for name, accounts in front_ends.items():
             for account in sorted(declared - accounts):
-                if _pair(account)[1] == name:
+                if account_pair(account)[1] == name:
                     raise ValueError(
                         f"the front end {name} has the name of the account {account}, whose turns it "
                         "would hear: give it another name, or the account"
@@ -496,8 +495,3 @@ def _subjects(kind: str, allowed: Iterable[str]) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     return json.dumps(text)
-
-
-def _pair(account: str) -> tuple[str, str]:
-    platform, _, name = account.partition("/")
-    return platform, name

@@ -43,6 +43,7 @@ from chatlane.config.declarations import (
     NoticeSettings,
     PlatformSettings,
     ProfileSettings,
+    account_pair,
 )
 from chatlane.config.setting_values import quoted
 from chatlane.domain.catalog import (
@@ -623,6 +624,13 @@ class Settings(BaseSettings):
                         f"platforms.{platform}.accounts.{account}.profiles names {profile!r}, which "
                         f"is not declared: add [profiles.{profile}] or take it out of the list"
                     )
+                for path in sorted(allowed.people_of):
+                    other, name = account_pair(path)
+                    if name not in getattr(self.platforms.get(other), "accounts", {}):
+                        yield (
+                            f"platforms.{platform}.accounts.{account}.people_of names {path!r}, which "
+                            "is not declared"
+                        )
 
     def _bot_problems(self) -> Iterator[str]:
         """Yield accounts that allow other bots and could not recognise our own messages."""

@@ -140,7 +140,8 @@ class Account:
     `profiles` holds the names as written in session keys (`main`, never `default`). `own_ids` are
     the sender ids of the bot's messages, which are never processed. `bot_name` is the name by which
     commands address this bot. `staff_ids` are the sender ids of people who write in the name of the
-    account; the agent then waits for `staff_pause`. `bots_allowed` overrides that of the platform. `mention` matches a
+    account; the agent then waits for `staff_pause`. `bots_allowed` overrides that of the platform. Front ends of the account
+    may name people of the accounts in `people_of`, too, as (platform, account). `mention` matches a
     mention of the bot at the start of a text.
     """
 
@@ -152,6 +153,7 @@ class Account:
     bots_allowed: bool | None = None
     staff_ids: frozenset[str] = frozenset()
     staff_pause: timedelta = timedelta(0)
+    people_of: frozenset[tuple[str, str]] = frozenset()
     mention: Pattern[str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -217,6 +219,11 @@ class Catalog:
         """Return the declared account, or None when platform or account is undeclared."""
         declared = self.platforms.get(platform)
         return None if declared is None else declared.accounts.get(account)
+
+    def people_of(self, platform: str, account: str) -> frozenset[tuple[str, str]]:
+        """Return the accounts whose people front ends of an account may name beside its own."""
+        found = self.find_account(platform, account)
+        return frozenset() if found is None else found.people_of
 
     def agent_for(self, profile: str) -> Agent:
         """Return the agent that serves a declared profile, in any spelling of its name."""

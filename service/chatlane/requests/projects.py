@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.ids import derived_id
 from chatlane.domain.sessions.refusals import conflict, invalid, not_found
@@ -22,7 +22,6 @@ from chatlane_schemas.session_api.session_marks import SCHEDULED_PROJECT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chatlane.domain.addressing.owners import Identity
     from chatlane.postgres.pool import Connection
     from chatlane.requests.context import Call, Case, Outcome
     from chatlane.store.catalogue.projects import StoredProject
@@ -125,15 +124,34 @@ async def move(request: SessionMove, case: Case) -> Outcome:
         if session.owner is None:
             return conflict("several people share the session, so it is in no folder")
         owner = await projects.find_owner(connection, wanted)
-        if owner is None or not await identities.are_one_person(connection, session.owner, owner):
+        is_theirs = owner is not None and owner in (case.owners or ())
+        if owner is None or not (
+            is_theirs or await identities.are_one_person(connection, session.owner, owner)
+        ):
             return invalid("project_id: the person of the session has no folder with this id")
     await projects.move(connection, session.id, wanted)
     return session.id
 
 
-async def find_person(connection: Connection, person: Person | None) -> Identity | None:
-    """Return the identity of the person that a request names; None if it names no person."""
-    return None if person is None else await identities.find(connection, person)
+class FolderOwner(NamedTuple):
+    """The person of a request for folders.
+
+    Attributes:
+        owner: The owner of new folders.
+        owners: Those of the folders and sessions that the person has.
+    """
+
+    owner: str
+    owners: frozenset[str]
+
+
+async def find_person(connection: Connection, person: Person | None) -> FolderOwner | None:
+    """Return the person that a request names; None if it names no person."""
+    identity = None if person is None else await identities.find(connection, person)
+    if identity is None:
+        return None
+    owners = await identities.find_owners(connection, person)
+    return FolderOwner(identity.owner, frozenset(owners or ()))
 
 
 def no_person() -> ApiError:

@@ -14,6 +14,7 @@ from chatlane.domain.addressing.keys import (
     key_text,
     parse_session_key,
 )
+from chatlane.domain.addressing.owners import parse_owner_text
 from chatlane.domain.catalog import canonical_profile
 from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Effects
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from chatlane.domain.states import Session
     from chatlane.requests.context import Call, Case, Outcome
     from chatlane_schemas.questions import TurnReply
-    from chatlane_schemas.session_api.people import Person
+    from chatlane_schemas.session_api.people import Person, PersonId
     from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
     from chatlane_schemas.session_api.sessions import SessionReply
 
@@ -187,6 +188,12 @@ def arrived_event(
     )
 
 
+def _author(person: Person, session: Session) -> PersonId:
+    """Return the id under which a person writes in a session: the one on the account of its owner."""
+    place = None if session.owner is None else parse_owner_text(session.owner)[:2]
+    return next((its for its in person.ids if (its.platform, its.account) == place), person)
+
+
 async def person_event(
     session: Session,
     call: Call,
@@ -196,7 +203,7 @@ async def person_event(
     """Return an event for words of a request, as if it came from the source of the last message."""
     stored = await messages.find_last_source(call.connection, session.id, _ROWS_LOOKED_AT)
     address = address_of(session) if stored is None else stored
-    person: Person | None = request.acting_for
+    author = None if request.acting_for is None else _author(request.acting_for, session)
     return InboundEvent(
         id=request.id,
         at=call.at,
@@ -206,6 +213,6 @@ async def person_event(
         profile=address.profile,
         chat=address.chat,
         thread_id=address.thread_id,
-        sender=None if person is None else Sender(id=person.id),
+        sender=None if author is None else Sender(id=author.id),
         **content,
     )

@@ -19,7 +19,7 @@ from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.codec import decode, encode
 from chatlane_schemas.envelope import Envelope, new_envelope_id
-from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.people import Person, PersonId
 from chatlane_schemas.session_api.session_changes import SessionEnd
 from chatlane_schemas.session_api.sessions import ApiErrorCode, ApiReply, SessionGet
 from chatlane_schemas.session_api.transcripts import TranscriptLoad
@@ -29,16 +29,27 @@ from tests.support.worlds.kernel import DAY, SLOTS, Kernel, catalog, event
 pytestmark = pytest.mark.integration
 
 ANN = Person(platform="telegram", account="bot", id="701")
+BOTH = Person(
+    platform="web",
+    account="site",
+    id="ann",
+    also=(PersonId(platform="telegram", account="bot", id="701"),),
+)
 OTHER_ACCOUNT = Person(platform="telegram", account="two", id="701")
 BOT = ("telegram", "bot")
+SITE = ("web", "site")
 
 
 class Api:
     """The handlers, asked on subjects of any form."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, people_of: set[tuple[str, str]] | None = None) -> None:
         reads = SessionReads(kernel.store)
-        request_handler = RequestHandler(Metrics(), agent_of=reads.agent_of)
+        request_handler = RequestHandler(
+            Metrics(),
+            agent_of=reads.agent_of,
+            people_of=lambda *account: people_of or () if account == SITE else (),
+        )
         service = ChangeService(kernel.store, kernel.writer, kernel.catalog, SLOTS)
         transcripts = TranscriptQueries(TranscriptReads(kernel.store))
         handlers = request_handler.changes(service.change)
@@ -74,6 +85,26 @@ async def test_who_acts_for_people_names_one_of_the_account(kernel: Kernel) -> N
         assert await api.refusal(request, account=BOT) is ApiErrorCode.NOT_FOUND
     for request in about(session, ANN):
         assert await api.refusal(request, account=BOT) is None
+
+
+async def test_other_ids_of_a_person_count_where_the_account_allows_theirs(kernel: Kernel) -> None:
+    session = (await kernel.say(event(chat="701", user="701", mid="1", text="a"))).session
+    other = (await kernel.say(event(chat="702", user="702", mid="2", text="b"))).session
+
+    for allowed in (None, {("telegram", "two")}):
+        for request in about(session, BOTH):
+            refusal = await Api(kernel, allowed).refusal(request, account=SITE)
+            assert refusal is ApiErrorCode.FORBIDDEN
+    api = Api(kernel, {BOT})
+    swapped = Person(
+        **BOTH.ids[1].model_dump(), also=(PersonId(**BOTH.model_dump(exclude={"also"})),)
+    )
+    for request in about(session, swapped):
+        assert await api.refusal(request, account=BOT) is ApiErrorCode.FORBIDDEN
+    for request in about(other, BOTH):
+        assert await api.refusal(request, account=SITE) is ApiErrorCode.NOT_FOUND
+    for request in about(session, BOTH):
+        assert await api.refusal(request, account=SITE) is None
 
 
 async def test_a_worker_finds_the_sessions_of_its_agent_only(kernel_with: KernelWith) -> None:

@@ -43,6 +43,8 @@ ack_wait = "$ack_wait"
 [profiles.$stream_agent]
 [platforms.$platform.accounts.$account]
 profiles = ["default", "$stream_agent"]
+people_of = ["mail/desk"]
+[platforms.mail.accounts.desk]
 """)
 
 

@@ -1,13 +1,21 @@
 """A person reads and goes on with conversations over the HTTP API."""
 
+from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 import pytest
 from nats.aio.client import Client
 
-from chatlane_client import Turn
-from tests.integration.client.routing import working
-from tests.integration.console.console_world import API, ConsoleWorld, write
+from chatlane_client import AdapterClient, Turn
+from chatlane_schemas import InboundEvent
+from tests.integration.client.routing import said, working
+from tests.integration.console.console_world import (
+    API,
+    PROXY,
+    ConsoleWorld,
+    open_console,
+    write,
+)
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
@@ -115,3 +123,51 @@ async def test_r3_1_a_session_without_words_is_in_no_list(console: ConsoleWorld)
         assert await listed() == []
         await ann.post(f"{API}/sessions/{opened['id']}/messages", json={"text": "hello"})
         assert await listed() == [opened["id"]]
+
+
+async def test_a_person_sees_the_conversations_of_all_own_accounts(
+    routed_url: str, client: Client
+) -> None:
+    ids = {"x-forwarded-user": f"person-{uuid4().hex}", "x-mail-id": f"person-{uuid4().hex}"}
+    further = {"further_accounts": "mail/desk=x-mail-id, mail/desk=x-none"}
+    async with (
+        working(client, answer),
+        open_console(routed_url, **PROXY, **further) as console,
+        console.browser(**ids) as both,
+        console.browser(**(ids | {"x-mail-id": "somebody"})) as other,
+    ):
+        for name, (platform, account) in {
+            "x-forwarded-user": ("test", "bot"),
+            "x-mail-id": ("mail", "desk"),
+        }.items():
+            chat = ids[name].removeprefix("person-")
+            event = said("hello", chat=chat).model_copy(
+                update={"platform": platform, "account": account}
+            )
+            adapter = AdapterClient(client, platform=platform, account=account)
+            await adapter.publish(InboundEvent.model_validate(event.model_dump()))
+
+        async def listed() -> dict[str, str]:
+            page = (await both.get(f"{API}/sessions")).json()
+            return {it["platform"]: it["id"] for it in page["sessions"]}
+
+        await eventually(lambda: _has_both(listed))
+        assert (await both.get(f"{API}/me")).json()["further_accounts"] == ["mail/desk"]
+        found = await listed()
+        path = f"{API}/sessions/{found['mail']}"
+        async with both.follow(f"{path}/events") as stream:
+            await stream.until("ready")
+            sent = await both.post(f"{path}/messages", json={"text": "again"})
+            assert sent.status_code == 202
+            assert (await stream.until("turn.ended")).data["outcome"] == "ok"
+        assert (await both.patch(path, json={"pinned": True})).json()["pinned"]
+        page = (await both.get(f"{API}/sessions", params={"pinned_first": True})).json()
+        assert [it["id"] for it in page["sessions"]] == [found["mail"], found["test"]]
+        assert (await other.get(path)).status_code == 404
+        assert [it["id"] for it in (await other.get(f"{API}/sessions")).json()["sessions"]] == [
+            found["test"]
+        ]
+
+
+async def _has_both(listed: Callable[[], Awaitable[dict[str, str]]]) -> bool:
+    return len(await listed()) == 2

@@ -16,7 +16,7 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.integration
 
 PEOPLE = (
-    {"sub": "ann", "name": "Ann", "roles": ["staff"]},
+    {"sub": "ann", "name": "Ann", "roles": ["staff"], "mail": {"id": 7}},
     {"sub": "eve", "name": "Eve", "roles": ["staff", "operators"]},
     {"sub": "bob", "name": "Bob", "roles": ["others"]},
 )
@@ -66,6 +66,7 @@ async def opened(routed_url: str, issuer: str) -> AsyncIterator[ConsoleWorld]:
         "oidc_client_id": "console",
         "oidc_client_secret": "a secret of tests",
         "person_role": "staff",
+        "further_accounts": "mail/desk=mail.id",
     }
     async with open_console(routed_url, **chosen) as world:
         yield world
@@ -87,7 +88,10 @@ def path_of(url: str) -> str:
 
 async def test_a_person_signs_in_with_roles_from_claims(routed_url: str, issuer: str) -> None:
     async with opened(routed_url, issuer) as console:
-        for person, roles in (("ann", ["person"]), ("eve", ["operator", "person"])):
+        for person, roles, further in (
+            ("ann", ["person"], ["mail/desk"]),
+            ("eve", ["operator", "person"], []),
+        ):
             async with console.browser() as browser:
                 begun = await browser.get("/sign-in")
                 asked = parse_qs(urlsplit(begun.headers["location"]).query)
@@ -97,6 +101,7 @@ async def test_a_person_signs_in_with_roles_from_claims(routed_url: str, issuer:
                 assert (done.status_code, done.headers["location"]) == (303, "/")
                 me = (await browser.get(f"{API}/me")).json()
                 assert (me["person_id"], me["name"], me["roles"]) == (person, person.title(), roles)
+                assert me["further_accounts"] == further
 
 
 async def test_an_answer_counts_once_and_in_the_browser_that_began_it(

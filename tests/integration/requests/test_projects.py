@@ -34,7 +34,7 @@ BEN_ID = {"platform": "telegram", "account": "bot", "id": "702"}
 class Folders:
     """Asks on behalf of a person, as a front end does."""
 
-    def __init__(self, kernel: Kernel, person: dict[str, str] | None = None) -> None:
+    def __init__(self, kernel: Kernel, person: dict[str, Any] | None = None) -> None:
         service = ChangeService(kernel.store, kernel.writer, kernel.catalog, SLOTS)
         handler = RequestHandler(Metrics())
         self._handlers = handler.changes(service.change) | handler.reads(
@@ -235,6 +235,24 @@ async def test_a_session_that_people_share_is_in_no_folder(ann: Folders, kernel:
     await kernel.fetch("UPDATE sessions SET owner = NULL")
     asked = {"session_id": session, "project_id": roof.id, "acting_for": None}
     assert await ann.refused("session.move", **asked) is ApiErrorCode.CONFLICT
+
+
+async def test_a_person_with_several_ids_has_one_set_of_folders(
+    ann: Folders, ben: Folders, kernel: Kernel
+) -> None:
+    here = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+    there = (await kernel.say(event(**BEN, mid="1", text="b"))).session
+    both = Folders(kernel, {**ANN_ID, "also": [BEN_ID]})
+    garden = await ben.changed("create", name="Garden")
+    roof = await both.changed("create", name="Roof")
+
+    assert (await both.moved(there, roof.id)).project_id == roof.id
+    assert (await both.moved(here, garden.id)).project_id == garden.id
+    assert [(one.name, one.sessions) for one in await both.listed()] == [("Garden", 1), ("Roof", 1)]
+    # Each id alone has what is its own.
+    assert [(one.name, one.sessions) for one in await ann.listed()] == [("Roof", 0)]
+    invalid = {"session_id": there, "project_id": roof.id}
+    assert await ben.refused("session.move", **invalid) is ApiErrorCode.INVALID
 
 
 async def test_a_branch_stays_in_the_folder(ann: Folders, kernel: Kernel) -> None:

@@ -195,6 +195,24 @@ async def test_what_is_submitted_queues_like_a_message_of_the_chat(
     assert [row["author"] for row in authors] == ["701"]
 
 
+async def test_a_person_with_several_ids_writes_under_that_of_the_session(
+    kernel: Kernel, caller: Caller
+) -> None:
+    session = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+    person = {"platform": "web", "account": "site", "id": "ann"}
+    there = {"platform": "telegram", "account": "bot", "id": ANN["user"]}
+
+    assert (
+        await caller.refused("submit", session, text="b", acting_for=person)
+        is ApiErrorCode.NOT_FOUND
+    )
+    await caller.changed("submit", session, text="b", acting_for={**person, "also": [there]})
+    await kernel.run_all()
+
+    authors = await kernel.fetch("SELECT author FROM messages WHERE role = 'user' ORDER BY seq")
+    assert [row["author"] for row in authors] == [ANN["user"], ANN["user"]]
+
+
 async def test_what_is_submitted_is_activity(kernel: Kernel, caller: Caller) -> None:
     session = (await kernel.say(event(**ANN, mid="1", text="a"), DAY - timedelta(days=9))).session
 

@@ -278,6 +278,10 @@ def test_declarations_can_come_from_the_environment(
             '[platforms.telegram.accounts.bot]\nprofiles = ["sales"]\n',
             "platforms.telegram.accounts.bot.profiles names 'sales', which is not declared",
         ),
+        (
+            '[platforms.telegram.accounts.bot]\npeople_of = ["mail/desk"]\n',
+            "platforms.telegram.accounts.bot.people_of names 'mail/desk', which is not declared",
+        ),
         ("[platforms.telegram.accounts.bot]\nprofiles = []\n", "at least 1 item"),
         ("[platforms.Telegram]\n", "platforms.Telegram: String should match pattern"),
         ('[reset.classes.room]\nmode = "idle"\n', "Input should be 'dm' or 'group'"),

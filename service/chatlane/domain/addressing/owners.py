@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatlane.domain.addressing.keys import ParsedKey
-    from chatlane_schemas.session_api.people import Person
+    from chatlane_schemas.session_api.people import PersonId
 
 
 def owner_text(platform: str, account: str, scope: str | None, name: str) -> str:
@@ -78,7 +78,7 @@ def _unshared(session_key: str) -> ParsedKey | None:
     return None if is_shared(key) else key
 
 
-def alias_of(person: Person) -> AliasId | None:
+def alias_of(person: PersonId) -> AliasId | None:
     """Return the alias that leads to all ids of a person; None if the id is no person's."""
     form = person_form(person.platform, person.id)
     if form is None:

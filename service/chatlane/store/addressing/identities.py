@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from chatlane.postgres.pool import Connection
-    from chatlane_schemas.session_api.people import Person
+    from chatlane_schemas.session_api.people import Person, PersonId
 
 FIND_SQL: Final[LiteralString] = """
 -- aliases → former_ids: the identities that ids belonged to at a time, with all of their spans
@@ -54,7 +54,7 @@ SELECT holder.*, spans.* FROM holder LEFT JOIN LATERAL (
 
 
 async def find(
-    connection: Connection, person: Person, at: datetime | None = None
+    connection: Connection, person: PersonId, at: datetime | None = None
 ) -> Identity | None:
     """Return the identity that an id belongs to; None if it is the id of no person.
 
@@ -213,12 +213,12 @@ async def find_handed_on(connection: Connection, ids: Iterable[AliasId]) -> set[
 
 
 async def find_owners(connection: Connection, person: Person | None) -> list[str] | None:
-    """Return the owner texts of a person's sessions, sorted.
+    """Return the owner texts of a person's sessions, on other accounts as well, sorted.
 
     Returns None for no person, which allows all sessions, and an empty list for the id of no
     person.
     """
     if person is None:
         return None
-    identity = await find(connection, person)
-    return [] if identity is None else sorted(identity.owners)
+    found = [await find(connection, its) for its in person.ids]
+    return sorted({owner for identity in found if identity for owner in identity.owners})
