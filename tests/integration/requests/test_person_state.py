@@ -61,7 +61,9 @@ class Windows:
         return error.code
 
     async def view(self, session: UUID, person: dict[str, str] | None = ANN_ID) -> SessionView:
-        found = await self._reads.find(session, None if person is None else Person(**person))
+        found = await self._reads.find(
+            session, None if person is None else Person.model_validate(person)
+        )
         assert found is not None
         return found
 
@@ -70,7 +72,7 @@ class Windows:
         return None if draft is None else draft.text
 
     async def listed(self) -> SessionView:
-        wanted = SessionList(id=uuid4().hex, at=DAY, acting_for=Person(**ANN_ID))
+        wanted = SessionList(id=uuid4().hex, at=DAY, acting_for=Person.model_validate(ANN_ID))
         by_start = await self._lists.page(wanted, below=None, limit=9)
         by_activity = await self._lists.active_page(wanted, before=None, limit=9)
         [view] = by_start.sessions
