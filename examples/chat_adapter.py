@@ -61,10 +61,15 @@ class Bot:
             return piece.edits
         photos = [file.url for file in piece.attachments]
         more = {"reply_to": piece.reply_to, "photos": photos, "buttons": buttons}
-        return await self.send(target, piece.text, **more)
+        return await self._post(target, piece.text, **more)
 
-    async def send(self, target: Source, text: str | None, **more: object) -> str:
-        """Send a message and return its id."""
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
+        """Send the first text of a draft and return its id."""
+        if may_be_sent:
+            raise Undeliverable(f"the platform knows no key such as {key}")
+        return await self._post(target, text)
+
+    async def _post(self, target: Source, text: str | None, **more: object) -> str:
         with refusals():
             its = {"topic": target.thread_id, **more}
             return await self.platform.send(chat_of(target), text, **its)

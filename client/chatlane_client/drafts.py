@@ -5,12 +5,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final, Protocol
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from chatlane_client.delivery.pieces import TextLimit, split_text
 from chatlane_client.delivery.rate_budget import RateBudget, chat_of
-from chatlane_client.errors import RetryAfter
-from chatlane_client.transport.retry import cancel_until_ended, was_set_within
+from chatlane_client.errors import RetryAfter, UndeliverableError
+from chatlane_client.transport.retry import Backoff, cancel_until_ended, was_set_within
 from chatlane_client.turn_reader import TurnUpdate
 from chatlane_schemas.live_turns import (
     PieceKind,
@@ -33,8 +33,17 @@ _MAX_TURNS: Final = 10_000
 class DraftPlatform(Protocol):
     """The calls of a platform that a draft needs."""
 
-    async def send(self, target: Source, text: str) -> str:
-        """Send a message and return the platform's id of it."""
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
+        """Send a message and return the platform's id of it.
+
+        Args:
+            target: Where to.
+            text: Its text.
+            key: The same for each attempt to send it; an idempotency key.
+            may_be_sent: Whether an earlier attempt may have sent it, also with another text. Then
+                return its id. A platform that cannot find it raises `Undeliverable`, and sends
+                nothing.
+        """
 
     async def edit(self, target: Source, message_id: str, text: str) -> None:
         """Replace the text of a message."""
@@ -47,9 +56,9 @@ class Draft:
     """The answer of one turn as its chat sees it so far.
 
     The first text sends a message, later texts edit it, no more often than the interval and the
-    budget allow. If the outcome of the first call is unknown, the draft ends: a second call could
-    send it twice. Behind a message that the turn sent meanwhile, the next text sends another
-    message, and the message before is deleted.
+    budget allow. If the outcome of the first call is unknown, it is made again with the same key, so
+    that no second message stays beside the answer. Behind a message that the turn sent meanwhile,
+    the next text sends another message, and the message before is deleted.
 
     Args:
         report: Called with the platform's id once the message is sent, and before it is edited. Then
@@ -78,6 +87,8 @@ class Draft:
         self._has_news = asyncio.Event()
         self._closed = asyncio.Event()
         self._showing: asyncio.Task[None] | None = None
+        self._key = uuid4().hex
+        self._may_be_sent = False
         self.message_id = message_id
         self.is_passed = False
 
@@ -94,20 +105,34 @@ class Draft:
         if self._showing is None:
             self._showing = asyncio.create_task(self._show())
 
-    async def finish(self) -> str | None:
-        """End the draft, and return the message that the stored answer is to replace, if any.
-
-        Waits for a call in progress, so that no edit comes after the answer.
-        """
+    async def close(self) -> None:
+        """End the draft, and wait for a call in progress: no edit comes after the answer."""
         self._closed.set()
         self._has_news.set()
         if self._showing is not None:
             await asyncio.wait([self._showing])
+
+    async def finish(self) -> str | None:
+        """End the draft, and return the message that the stored answer is to replace, if any.
+
+        Raises:
+            Exception: It is not known yet whether there is one; of the platform.
+        """
+        await self.close()
+        if self._may_be_sent:
+            try:
+                await self._send()
+            except UndeliverableError as exc:
+                _log.warning("draft_not_shown", extra={"error": type(exc).__name__})
         return self.message_id
 
     async def cancel(self) -> None:
         """End the draft and delete its message: there is no answer."""
-        message_id = await self.finish()
+        try:
+            message_id = await self.finish()
+        except Exception as exc:  # noqa: BLE001 - a draft must not end the adapter
+            _log.warning("draft_not_deleted", extra={"error": type(exc).__name__})
+            message_id = self.message_id
         self.message_id = None
         await self._delete(message_id)
 
@@ -124,6 +149,7 @@ class Draft:
 
     async def _show(self) -> None:
         """Send the newest text until the draft ends."""
+        pauses = Backoff().pauses()
         while not self._closed.is_set():
             chat = chat_of(self._target)
             if (pause := self._budget.try_take(chat)) > 0:
@@ -143,7 +169,10 @@ class Draft:
             except Exception as exc:  # noqa: BLE001 - a draft must not end the adapter
                 # Without the error text, which may quote the message.
                 _log.warning("draft_not_shown", extra={"error": type(exc).__name__})
-                if edited is None:
+                if self._may_be_sent:
+                    self._has_news.set()
+                    await was_set_within(self._closed, next(pauses))
+                elif edited is None:
                     return
             await was_set_within(self._closed, self._interval)
             await self._has_news.wait()
@@ -152,11 +181,20 @@ class Draft:
         """Send the text as a message, which takes the place of the message before."""
         # A message of the turn may come while the platform takes this one.
         was_passed, self.is_passed = self.is_passed, False
+        was_doubtful = self._may_be_sent
         try:
-            message_id = await self._platform.send(self._target, self._text)
-        except BaseException:
+            message_id = await self._platform.send(
+                self._target, self._text, key=self._key, may_be_sent=was_doubtful
+            )
+        except BaseException as exc:
             self.is_passed = self.is_passed or was_passed
+            if not isinstance(exc, RetryAfter):
+                self._may_be_sent = not isinstance(exc, UndeliverableError)
             raise
+        if was_doubtful:
+            # It may show an earlier text.
+            self._has_news.set()
+        self._key, self._may_be_sent = uuid4().hex, False
         former, self.message_id = self.message_id, message_id
         try:
             await self._report(message_id)
@@ -242,7 +280,7 @@ class Drafts:
             return
         self._over.add(ended.turn_id)
         # The answer replaces the draft when it is delivered.
-        end = draft.finish() if ended.outbound_ids else self._cancel(ended.turn_id, draft)
+        end = draft.close() if ended.outbound_ids else self._cancel(ended.turn_id, draft)
         task = asyncio.create_task(_ended(end))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -275,7 +313,11 @@ class Drafts:
             await self._cancel(turn_id, draft)
 
     async def finish(self, turn_id: UUID) -> str | None:
-        """End the draft of a turn, and return the message that the answer is to replace, if any."""
+        """End the draft of a turn, and return the message that the answer is to replace, if any.
+
+        Raises:
+            Exception: It is not known yet whether there is one; of the platform.
+        """
         draft = self._drafts.get(turn_id)
         message_id = self._finished.get(turn_id) if draft is None else await draft.finish()
         if draft is not None and draft.is_passed and message_id is not None:
@@ -307,7 +349,7 @@ class Drafts:
     async def close(self) -> None:
         """End all drafts; their messages stay for the process that delivers the answers."""
         await cancel_until_ended(*self._ending)
-        await asyncio.gather(*(draft.finish() for draft in self._drafts.values()))
+        await asyncio.gather(*(draft.close() for draft in self._drafts.values()))
 
 
 async def _not_reported(_: str) -> None:

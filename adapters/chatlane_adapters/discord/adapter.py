@@ -181,10 +181,10 @@ class DiscordAdapter(Platform):
             )
 
     @override
-    async def send(self, target: Source, text: str) -> str:
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
         async with self._calls():
-            # A draft has no key: a second attempt is never made.
-            return await self._send(target, content(RENDERER.first(text)))
+            body = new_message(RENDERER.first(text), (), key=key)
+            return await self._send(target, body, may_be_sent=may_be_sent)
 
     @override
     async def edit(self, target: Source, message_id: str, text: str) -> None:
@@ -238,7 +238,9 @@ class DiscordAdapter(Platform):
         try:
             original = await self._rest.call("GET", path)
             if not is_waiting(original):
-                is_sent = may_be_sent and original["content"] == body["content"]
+                # A draft grows.
+                shown = original["content"]
+                is_sent = may_be_sent and shown and body["content"].startswith(shown)
                 return str(original["id"]) if is_sent else None
             fields = ("content", "components", "allowed_mentions")
             await self._rest.call("PATCH", path, {name: body[name] for name in fields})

@@ -1,5 +1,6 @@
 """Metrics of an adapter, and the counting of what goes through it."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,6 +14,8 @@ from chatlane_adapters.kit.platform import Platform
 from chatlane_client import AdapterClient, ChatGone, Piece, RetryAfter, Undeliverable, chat_of
 from chatlane_client.transport.wire import Stored
 from chatlane_schemas import InboundEvent, Kind, Source
+
+_log: Final = logging.getLogger(__name__)
 
 _OF_ACCOUNT: Final = ("platform", "account")
 
@@ -45,6 +48,11 @@ RATE_LIMITS: Final = Counter(
     "chatlane_adapter_rate_limits",
     "Calls that the platform refused for its rate, by kind of call.",
     (*_OF_ACCOUNT, "call"),
+)
+STRAY_DRAFTS: Final = Counter(
+    "chatlane_adapter_stray_drafts",
+    "Drafts that may stay beside their answer: the platform did not answer, and finds no message.",
+    _OF_ACCOUNT,
 )
 WAITING_CHATS: Final = Gauge(
     "chatlane_adapter_waiting_chats",
@@ -100,6 +108,7 @@ class CountedPlatform:
             PIECES.labels(*names, outcome.value)
         for call in PlatformCall:
             RATE_LIMITS.labels(*names, call.value)
+        STRAY_DRAFTS.labels(*names)
         ACCOUNT_REFUSED.labels(*names).set_function(lambda: len(platform.refused))
         CONNECTED.labels(*names).set_function(lambda: platform.is_connected)
 
@@ -134,10 +143,16 @@ class CountedPlatform:
                 self._waiting.discard(chat)
         return sent
 
-    async def send(self, target: Source, text: str) -> str:
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
         """Send a draft; see `Platform.send`."""
-        async with self._counted(PlatformCall.DRAFT):
-            return await self._platform.send(target, text)
+        try:
+            async with self._counted(PlatformCall.DRAFT):
+                return await self._platform.send(target, text, key=key, may_be_sent=may_be_sent)
+        except Undeliverable:
+            if may_be_sent:
+                STRAY_DRAFTS.labels(*self._names).inc()
+                _log.warning("draft_may_be_left")
+            raise
 
     async def edit(self, target: Source, message_id: str, text: str) -> None:
         """Replace the text of a message; see `Platform.edit`."""

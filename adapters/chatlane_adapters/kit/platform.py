@@ -82,8 +82,8 @@ class Platform(ABC):
     async def deliver(self, piece: Piece) -> str | None:
         """Send a piece, or edit the message `piece.edits`, and return the platform's id."""
 
-    async def send(self, target: Source, text: str) -> str:
-        """Send the draft of an answer and return the platform's id."""
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
+        """Send the draft of an answer and return the platform's id; see `DraftPlatform.send`."""
         raise NotImplementedError
 
     async def edit(self, target: Source, message_id: str, text: str) -> None:

@@ -188,11 +188,11 @@ class MatrixPlatform(Platform):
         return file_content(file, place, len(data))
 
     @override
-    async def send(self, target: Source, text: str) -> str:
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
         client = await self._until_ready()
         content = _draft_of(text)
         content = placed(content, thread_id=target.thread_id, reply_to=None)
-        return await self._send(client, chat_of(target), content, str(uuid4()))
+        return await self._send(client, chat_of(target), content, key)
 
     @override
     async def edit(self, target: Source, message_id: str, text: str) -> None:

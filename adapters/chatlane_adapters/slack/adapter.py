@@ -186,9 +186,11 @@ class SlackPlatform(Platform):
                 raise Undeliverable(reason)
 
     @override
-    async def send(self, target: Source, text: str) -> str:
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
         with self._served(target) as workspace:
-            return await workspace.begin_draft(Place.of(target), text)
+            return await workspace.begin_draft(
+                Place.of(target), text, key=key, may_be_sent=may_be_sent
+            )
 
     @override
     async def edit(self, target: Source, message_id: str, text: str) -> None:

@@ -81,6 +81,11 @@ def metadata_of(piece: Piece) -> Json:
     return {"event_type": METADATA_TYPE, "event_payload": payload}
 
 
+def draft_metadata(key: str) -> Json:
+    """Return the metadata by which the draft of an answer is found again."""
+    return {"event_type": METADATA_TYPE, "event_payload": {"key": key}}
+
+
 def payload_of(message: Json) -> Json:
     """Return the metadata of a message that this adapter has sent; empty for any other one."""
     metadata = message.get("metadata") or {}

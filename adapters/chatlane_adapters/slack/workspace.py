@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -13,6 +13,7 @@ from chatlane_adapters.slack.lookups import Lookups, Recent
 from chatlane_adapters.slack.render import (
     button_blocks,
     content_of,
+    draft_metadata,
     metadata_of,
     notification,
     payload_of,
@@ -76,11 +77,13 @@ class Workspace:
         # Texts of the streams that this process has begun and not ended, by channel and message.
         self._streams: Recent[str | None] = Recent()
         self._statuses: Recent[str] = Recent()
+        # When drafts were begun whose outcome may be unknown.
+        self._begun: Recent[datetime] = Recent()
 
     async def post(self, place: Place, piece: Piece) -> str:
         """Send a piece as a message, unless an earlier attempt did, and return its timestamp."""
         if piece.may_be_sent:
-            found = await self._find(place, piece)
+            found = await self._find(place, piece.key, piece.message.at)
             if found is not None:
                 return found
         try:
@@ -106,9 +109,18 @@ class Workspace:
         self.lookups.note(place.channel, ts, place.thread_ts)
         return ts
 
-    async def _find(self, place: Place, piece: Piece) -> str | None:
-        """Return the timestamp of the message that an attempt to send a piece has left."""
-        oldest = f"{(piece.message.at - _EARLIER).timestamp():.6f}"
+    async def _find(
+        self, place: Place, key: str, at: datetime, *, is_draft: bool = False
+    ) -> str | None:
+        """Return the timestamp of the message that an attempt to send has left.
+
+        Args:
+            place: Where it was sent to.
+            key: Its key, in the metadata of the message.
+            at: The time before which it was not sent.
+            is_draft: Whether it may be a stream, which has no metadata before its end.
+        """
+        oldest = f"{(at - _EARLIER).timestamp():.6f}"
         asked: Json = {"oldest": oldest, "limit": _PAGE, "include_all_metadata": True}
         cursor: str | None = None
         while True:
@@ -127,19 +139,29 @@ class Workspace:
                 _log.warning("history_refused", extra={"error": refusal.error})
                 return None
             for message in page["messages"]:
-                if (
-                    payload_of(message).get("key") == piece.key
-                    and message.get("user") == self.bot.user
-                ):
-                    ts: str = message["ts"]
+                ts: str = message["ts"]
+                its_key = payload_of(message).get("key")
+                is_stream = is_draft and its_key is None and self._stream(place, ts) is None
+                if (its_key == key or is_stream) and message.get("user") == self.bot.user:
                     return ts
             cursor = (page.get("response_metadata") or {}).get("next_cursor")
             if not cursor:
                 return None
 
-    async def begin_draft(self, place: Place, text: str) -> str:
-        """Show the begin of an answer, and return the timestamp of its message."""
+    async def begin_draft(self, place: Place, text: str, *, key: str, may_be_sent: bool) -> str:
+        """Show the begin of an answer, and return the timestamp of its message.
+
+        Raises:
+            Undeliverable: An earlier attempt may have left a message that is not found.
+        """
         shown = without_broadcasts(text)
+        begun = self._begun.get(key)
+        if may_be_sent and begun is not None:
+            found = await self._find(place, key, begun[0], is_draft=True)
+            if found is not None:
+                return found
+        elif begun is None:
+            self._begun.set(datetime.now(UTC), key)
         if self._is_agent and place.thread_ts is not None:
             try:
                 answer = await done(
@@ -164,6 +186,7 @@ class Workspace:
                 thread_ts=place.thread_ts,
                 blocks=text_blocks(text),
                 text=notification(text),
+                metadata=draft_metadata(key),
                 unfurl_links=False,
                 unfurl_media=False,
             )

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from secrets import randbelow
+from hashlib import sha256
 from typing import Any, ClassVar, Final, Self
 
 from aiogram import Bot
@@ -255,13 +255,14 @@ class TelegramPlatform(Platform):
         raise Undeliverable("the file has no address")
 
     @override
-    async def send(self, target: Source, text: str) -> str:
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
         is_private = target.chat is not None and target.chat.kind == "dm"
         rendered = RENDERER.first(text)
         if rendered is None:
             raise Undeliverable("nothing is to see")
         if self._has_drafts and is_private and target.scope is None:
-            draft_id = draft_id_of(1 + randbelow(_LARGEST_DRAFT_ID))
+            number = int.from_bytes(sha256(key.encode()).digest()[:8])
+            draft_id = draft_id_of(1 + number % _LARGEST_DRAFT_ID)
             try:
                 await self._call(draft_of(target, draft_id, rendered))
             except Undeliverable:
@@ -270,6 +271,9 @@ class TelegramPlatform(Platform):
                 _log.warning("drafts_not_available")
             else:
                 return draft_id
+        if may_be_sent:
+            # Telegram has no idempotency key, and a bot cannot read what it has sent.
+            raise Undeliverable("the message of the draft is not known")
         sent = await self._call(send_of(target, rendered))
         return str(_id_of(sent))
 

@@ -86,8 +86,9 @@ class Platform:
         self._bomb.passed(AdapterPoint.PIECE_TAKEN)
         return platform_id
 
-    async def send(self, target: Source, text: str) -> str:
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
         """Take the first text of a draft."""
+        del key, may_be_sent  # Each call is answered.
         await asyncio.sleep(_CALL_SECONDS)
         platform_id = uuid4().hex
         self._note_draft("send", target, platform_id, text)

@@ -44,7 +44,7 @@ class Scripted(Platform):
         return "m1"
 
     @override
-    async def send(self, target: Source, text: str) -> str:
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
         self._fail()
         return "m1"
 
@@ -142,14 +142,19 @@ async def test_a_chat_waits_until_its_piece_is_sent_or_given_up(
 async def test_refusals_of_drafts_and_typing_are_counted(
     names: tuple[str, str], value: Callable[..., float | None]
 ) -> None:
-    counted = CountedPlatform(Scripted(RetryAfter(1), RetryAfter(1)), names)
+    unknown = Undeliverable("x")
+    counted = CountedPlatform(Scripted(RetryAfter(1), RetryAfter(1), unknown, unknown), names)
     with pytest.raises(RetryAfter):
-        await counted.send(source(), "x")
+        await counted.send(source(), "x", key="1", may_be_sent=True)
     with pytest.raises(RetryAfter):
         await counted.show_typing(source())
     assert value("rate_limits_total", call="draft") == 1
     assert value("rate_limits_total", call="typing") == 1
     assert value("rate_limits_total", call="piece") == 0
+    for may_be_sent, strays in ((False, 0), (True, 1)):
+        with pytest.raises(Undeliverable):
+            await counted.send(source(), "x", key="1", may_be_sent=may_be_sent)
+        assert value("stray_drafts_total") == strays
 
 
 async def test_a_refused_account_is_logged_once_and_shown(

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from chatlane_client import RateBudget, RetryAfter, TextLimit
+from chatlane_client import RateBudget, RetryAfter, TextLimit, Undeliverable
 from chatlane_client.drafts import Draft, Drafts
 from chatlane_schemas import (
     Chat,
@@ -34,6 +34,7 @@ class Platform:
         sent: How many messages were sent.
         deleted: The ids of messages that were deleted.
         calls: What was called, in order.
+        keys: The key of each attempt to send, and whether it was said to be a further one.
         answers: Set while calls are answered.
     """
 
@@ -41,12 +42,14 @@ class Platform:
         self.sent = 0
         self.deleted: list[str] = []
         self.calls: list[tuple[str, str]] = []
+        self.keys: list[tuple[str, bool]] = []
         self.answers = asyncio.Event()
         self.answers.set()
         self.error: Exception | None = None
 
-    async def send(self, target: Source, text: str) -> str:
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
         assert target == TARGET
+        self.keys.append((key, may_be_sent))
         await self._call("send", text)
         self.sent += 1
         return f"m{self.sent}"
@@ -222,16 +225,51 @@ async def test_a_recap_takes_the_place_of_the_text_before(
     await eventually(lambda: platform.calls[-1] == ("edit", "abc"))
 
 
-async def test_a_message_whose_sending_failed_is_not_sent_again(
+async def test_a_message_whose_answer_got_lost_is_sent_again_with_its_key(
+    platform: Platform, drafts: Drafts, reported: list[str]
+) -> None:
+    platform.error = TimeoutError()
+    drafts.update(started())
+    drafts.update(piece("a"))
+    await eventually(lambda: len(platform.calls) == 2)
+    platform.error = None
+    drafts.update(piece("b"))
+    await eventually(lambda: platform.calls[-1] == ("edit", "ab"))
+    assert await drafts.finish(TURN_ID) == "m1"
+    (first, was_further), *others = platform.keys
+    assert not was_further
+    assert others == [(first, True)] * len(others)
+    assert reported == ["m1"]
+
+
+async def test_the_answer_waits_until_it_is_known_whether_there_is_a_message(
     platform: Platform, drafts: Drafts
 ) -> None:
     platform.error = TimeoutError()
     drafts.update(started())
     drafts.update(piece("a"))
     await eventually(lambda: bool(platform.calls))
-    drafts.update(piece("b"))
+    with pytest.raises(TimeoutError):
+        await drafts.finish(TURN_ID)
+    platform.error = None
+    assert await drafts.finish(TURN_ID) == "m1"
+    assert await drafts.finish(TURN_ID) == "m1"
+    assert platform.sent == 1
+
+
+async def test_a_message_that_the_platform_cannot_find_is_not_sent_again(
+    platform: Platform, drafts: Drafts
+) -> None:
+    platform.error = TimeoutError()
+    drafts.update(started())
+    drafts.update(piece("a"))
+    await eventually(lambda: bool(platform.calls))
+    platform.error = Undeliverable("it cannot be found")
     assert await drafts.finish(TURN_ID) is None
-    assert platform.calls == [("send", "a")]
+    calls = len(platform.calls)
+    platform.error = None
+    assert await drafts.finish(TURN_ID) is None
+    assert len(platform.calls) == calls
 
 
 async def test_an_edit_that_fails_is_made_up_for_by_the_next(
@@ -368,8 +406,9 @@ async def test_a_draft_whose_move_fails_is_still_deleted_for_the_answer(
     platform.error = TimeoutError()
     drafts.update(piece("b"))
     await eventually(lambda: len(platform.calls) == 2)
-    platform.error = None
+    platform.error = Undeliverable("it cannot be found")
     assert await drafts.finish(TURN_ID) is None
+    platform.error = None
     await drafts.delete_passed(TURN_ID)
     assert platform.deleted == ["m1"]
 

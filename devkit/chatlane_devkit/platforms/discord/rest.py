@@ -40,11 +40,13 @@ class Faults:
 
     Attributes:
         failing: How many calls get a 502 from now on.
+        lost_answers: How many messages are sent whose caller gets no answer.
         limited_until: Monotonic time until which the whole account gets 429.
         keeps_rates: Whether the rates of channels are enforced.
     """
 
     failing: int = 0
+    lost_answers: int = 0
     limited_until: float = 0.0
     keeps_rates: bool = True
     limited_calls: int = 0
@@ -222,6 +224,9 @@ class RestApi:
         message = self._world.add(channel, self._world.bot, text, **fields)
         if nonce is not None:
             channel.nonces[nonce] = message["id"]
+        if self.faults.lost_answers > 0 and request.transport is not None:
+            self.faults.lost_answers -= 1
+            request.transport.abort()
         await self._until_answered(channel)
         return _json({**message, "nonce": nonce})
 

@@ -27,6 +27,7 @@ class HomeserverGate:
         syncs: How many syncs the homeserver has answered.
         forbidden: Rooms in which the homeserver allows no events.
         unanswered: Rooms in which events are sent and the answers are withheld.
+        lost_answers: By room, how many of the next events are sent and their callers cut off.
         limits: By room, the monotonic time until which events are refused with 429.
         repeats: How many syncs with events are sent twice from now on.
     """
@@ -40,6 +41,7 @@ class HomeserverGate:
         self.syncs = 0
         self.forbidden: set[str] = set()
         self.unanswered: set[str] = set()
+        self.lost_answers: Counter[str] = Counter()
         self.limits: dict[str, float] = {}
         self.repeats = 0
         self._sync_again: str | None = None
@@ -61,6 +63,9 @@ class HomeserverGate:
             answer = await self._pass(request, dict(request.query))
         except (ClientError, TimeoutError):
             return web.Response(status=HTTPStatus.BAD_GATEWAY)
+        if room_id is not None and self.lost_answers[room_id] > 0 and request.transport is not None:
+            self.lost_answers[room_id] -= 1
+            request.transport.abort()
         while room_id in self.unanswered:
             await self._is_answered.wait()
         return answer

@@ -83,7 +83,7 @@ class WebApi:
             )
         except RefusalError as refusal:
             return _refused(refusal.error)
-        if channel is not None and method == "chat.postMessage":
+        if channel is not None and method in {"chat.postMessage", "chat.startStream"}:
             if channel.lost_answers > 0:
                 channel.lost_answers -= 1
                 _cut(request)

@@ -124,6 +124,17 @@ async def test_an_answer_is_shown_while_it_is_written(world: World) -> None:
     await world.until_said(dm, "Once upon a time")
 
 
+async def test_a_draft_whose_answer_got_lost_becomes_the_answer(world: World) -> None:
+    dm, person = world.dm()
+    world.agent.may_end.clear()
+    faults = world.server.faults
+    faults.lost_answers = 1
+    world.write(dm, person, "write")
+    await eventually(lambda: faults.lost_answers == 0)
+    world.agent.may_end.set()
+    await world.until_said(dm, "Once upon a time")
+
+
 async def test_a_long_answer_comes_in_pieces_within_the_rate_of_a_channel(world: World) -> None:
     dm, person = world.dm()
     world.write(dm, person, "long")

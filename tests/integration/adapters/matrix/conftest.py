@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from chatlane_client import Answer, NoReply, Reply, Turn
+from chatlane_devkit.platforms.matrix.gate import HomeserverGate
 from chatlane_devkit.platforms.matrix.homeserver import Account, Homeserver, open_homeserver
 from chatlane_devkit.platforms.matrix.person import Person, open_person, person_of
 from chatlane_schemas import Attachment, Button, Part, TextFormat
@@ -77,10 +78,12 @@ class World:
     """What the tests act with.
 
     Attributes:
+        gate: The way of the adapter to the homeserver.
         account: What the homeserver shows to the account of the bot.
     """
 
     homeserver: Homeserver
+    gate: HomeserverGate
     bot: Account
     account: Person
     ann: Person
@@ -154,7 +157,9 @@ async def world(
     directory = tmp_path_factory.mktemp("matrix")
     agent = Agent()
     bot = await homeserver.register("bot")
+    gate = HomeserverGate(homeserver.url)
     async with (
+        gate.opened(),
         open_person(homeserver, "ann") as ann,
         open_person(homeserver, "bob") as bob,
         person_of(homeserver, bot) as account,
@@ -166,11 +171,11 @@ async def world(
             dsn := postgres_server.dsn(name),
             platform="matrix",
             variables={
-                "homeserver": homeserver.url,
+                "homeserver": gate.url,
                 "access_token": bot.token,
                 "directory": str(directory),
             },
             answer=agent.answer,
         ) as stage,
     ):
-        yield World(homeserver, bot, account, ann, bob, agent, stage, dsn)
+        yield World(homeserver, gate, bot, account, ann, bob, agent, stage, dsn)

@@ -180,6 +180,16 @@ async def test_an_answer_is_shown_while_it_is_written(world: "World") -> None:
     await until_said(world, room, "Once upon a time")
 
 
+async def test_a_draft_whose_answer_got_lost_becomes_the_answer(world: "World") -> None:
+    room = await world.open_chat()
+    world.agent.may_end.clear()
+    world.gate.lost_answers[room] = 1
+    await world.ann.say(room, "write")
+    await eventually(lambda: not world.gate.lost_answers[room])
+    world.agent.may_end.set()
+    await until_said(world, room, "Once upon a time")
+
+
 async def test_files_go_both_ways(world: "World") -> None:
     room = await world.open_chat()
     uri = await world.ann.upload(_PIXEL, "image/png")

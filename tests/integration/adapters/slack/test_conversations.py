@@ -121,6 +121,22 @@ async def test_an_answer_is_streamed_with_a_status_and_ends_right(app: SlackApp)
     await eventually(lambda: channel.statuses[-1] == (asked.ts, "active"))
 
 
+@pytest.mark.parametrize("is_agent", [True, False])
+async def test_a_draft_whose_answer_got_lost_becomes_the_answer(
+    app: SlackApp,
+    is_agent: bool,  # noqa: FBT001
+) -> None:
+    workspace = app.workspace if is_agent else app.other
+    channel = app.new_channel(workspace=workspace)
+    channel.lost_answers = 1
+    app.agent.may_end.clear()
+    asked = app.slack.write(workspace, channel, f"<@{workspace.bot_user}> write")
+    await eventually(lambda: channel.lost_answers == 0)
+    app.agent.may_end.set()
+    await eventually(lambda: "Once upon a time" in channel.answers_shown(asked.ts))
+    assert channel.answers_shown(asked.ts) == ["Once upon a time"]
+
+
 async def test_without_agents_an_answer_is_shown_by_edits(app: SlackApp) -> None:
     channel = app.new_channel(workspace=app.other)
     app.agent.may_end.clear()

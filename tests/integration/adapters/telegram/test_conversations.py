@@ -86,6 +86,27 @@ async def test_in_a_group_a_draft_is_a_message_that_is_edited(world: World) -> N
     await eventually(lambda: group.said == ["Once upon a time"])
 
 
+async def test_a_draft_whose_answer_got_lost_is_counted_and_shown_again_where_it_can_be(
+    world: World,
+) -> None:
+    """A native draft has an id of the bot; a message has one of Telegram."""
+    chat = world.new_chat()
+    group, ann = world.telegram.people.group("Team"), world.telegram.people.person("Ann").id
+    world.agent.may_end.clear()
+    world.telegram.faults.lose_answers("sendMessageDraft", chat_id=chat.id)
+    world.write(chat, "write")
+    await eventually(lambda: any(texts[-1] == "Once upon" for texts in chat.drafts.values()))
+    assert len(chat.drafts) == 1
+    world.telegram.faults.lose_answers("sendMessage", chat_id=group.id)
+    world.write(group, "@chatlane_test_bot write", ann)
+    await world.stage.adapter.until_told("draft_may_be_left")
+    world.agent.may_end.set()
+    await eventually(lambda: chat.said == ["Once upon a time"])
+    await eventually(lambda: group.said[-1] == "Once upon a time")
+    [stray] = group.said[:-1]
+    assert "Once upon".startswith(stray or "?")
+
+
 async def test_a_draft_without_an_answer_disappears(world: World) -> None:
     group, ann = world.telegram.people.group("Team"), world.telegram.people.person("Ann").id
     world.agent.may_end.clear()

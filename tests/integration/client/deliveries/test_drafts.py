@@ -53,14 +53,27 @@ class Platform:
         messages: What the chat shows, by id.
         sent: How many messages were sent.
         typing: The chats in which typing was shown.
+        keys: The message of each key of a draft.
+        lost_answers: How many calls take effect and get no answer.
     """
 
     def __init__(self) -> None:
         self.messages: dict[str, str] = {}
         self.sent = 0
         self.typing: list[str | None] = []
+        self.keys: dict[str, str] = {}
+        self.lost_answers = 0
 
-    async def send(self, target: Source, text: str) -> str:
+    async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
+        assert may_be_sent is (key in self.keys)
+        if key not in self.keys:
+            self.keys[key] = await self.post(target, text)
+            if self.lost_answers > 0:
+                self.lost_answers -= 1
+                raise TimeoutError
+        return self.keys[key]
+
+    async def post(self, target: Source, text: str) -> str:
         del target
         self.sent += 1
         self.messages[str(self.sent)] = text
@@ -79,7 +92,7 @@ class Platform:
     async def deliver(self, message: OutboundMessage) -> None:
         text = message.text or ""
         if message.draft is None:
-            await self.send(message.target, text)
+            await self.post(message.target, text)
         else:
             await self.edit(message.target, message.draft, text)
 
@@ -122,8 +135,10 @@ class Script:
         return self.text
 
 
-async def test_a_draft_becomes_the_answer(client: Client) -> None:
+@pytest.mark.parametrize("lost_answers", [0, 1])
+async def test_a_draft_becomes_the_answer(client: Client, lost_answers: int) -> None:
     platform, script = Platform(), Script()
+    platform.lost_answers = lost_answers
     async with adapting(client, platform) as adapter, working(client, script.answer):
         await adapter.publish(said("hello"))
         await eventually(lambda: platform.messages == {"1": "the whole"})
