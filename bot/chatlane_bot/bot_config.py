@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
@@ -17,6 +18,7 @@ AGENT: Final = "main"
 # The text of a bot.toml, for a worker in a container.
 BOT_VARIABLE: Final = "BOT_TOML"
 _PRIVATE: Final = 0o600
+_KEY_VARIABLES: Final = {"openai-chat": "OPENAI_API_KEY"}
 
 Setting = str | int | float | bool | list[Any] | dict[str, Any]
 
@@ -137,13 +139,19 @@ def read_bot_config(path: Path, changes: dict[str, Any] | None = None) -> BotCon
     return bot_config_of(merged(given, changes or {}), str(path))
 
 
-def bot_config_of_text(text: str) -> BotConfig:
+def bot_config_of_text(
+    text: str, change: Callable[[dict[str, Any]], dict[str, Any]] = lambda tables: tables
+) -> BotConfig:
     """Return the bot that the text of a bot.toml describes.
+
+    Args:
+        text: The text.
+        change: Returns the tables in which references are replaced.
 
     Raises:
         BotConfigError: It cannot be used.
     """
-    return bot_config_of(_tables(text, BOT_VARIABLE), BOT_VARIABLE)
+    return bot_config_of(change(_tables(text, BOT_VARIABLE)), BOT_VARIABLE)
 
 
 def _tables(text: str, origin: str) -> dict[str, Any]:
@@ -172,6 +180,12 @@ def bot_config_of(tables: dict[str, Any], origin: str = "the command line") -> B
                 for error in exc.errors()
             )
         ) from exc
+
+
+def key_variable(model: str) -> str:
+    """Return the variable that has the key of the provider of a model."""
+    provider = model.partition(":")[0]
+    return _KEY_VARIABLES.get(provider, f"{provider.upper().replace('-', '_')}_API_KEY")
 
 
 def write_bot_config(path: Path, config: BotConfig) -> None:

@@ -128,12 +128,23 @@ def worker(
         bool, typer.Option("--health", help="Serve /livez and /readyz on http.host and http.port.")
     ] = False,
 ) -> None:
-    """Run the language-model worker alone; NATS comes from the settings of chatlane."""
+    """Run the language-model worker alone; NATS comes from the settings of chatlane.
+
+    Secret values `$(NAME)` in BOT_TOML are read from the files NAME in CHATLANE_SECRETS_DIR.
+    """
     from chatlane_bot.bot_config import BOT_VARIABLE, bot_config_of_text, read_bot_config
     from chatlane_bot.model_worker import serve
+    from chatlane_bot.secret_values import with_secret_files
 
-    text = os.environ.get(BOT_VARIABLE, "")
-    bot_config = bot_config_of_text(text) if config is None else read_bot_config(config)
+    if config is not None:
+        bot_config = read_bot_config(config)
+    elif directory := os.environ.get("CHATLANE_SECRETS_DIR"):
+        text = os.environ.get(BOT_VARIABLE, "")
+        bot_config = bot_config_of_text(
+            text, lambda tables: with_secret_files(tables, Path(directory))
+        )
+    else:
+        bot_config = bot_config_of_text(os.environ.get(BOT_VARIABLE, ""))
     asyncio.run(serve(bot_config, os.environ, has_health=health))
 
 

@@ -25,6 +25,7 @@ from chatlane_bot.bot_config import (
     BotConfigError,
     ModelTable,
     ToolTable,
+    key_variable,
     read_bot_config,
     read_secret,
 )
@@ -78,12 +79,13 @@ def model_of(table: ModelTable) -> Model:
 
                 known = base_url or "http://127.0.0.1:11434/v1"
                 return OllamaModel(name, provider=OllamaProvider(base_url=known, api_key=key))
-            case _ if table.base_url is not None or key is not None:
+            case _ if table.base_url is not None:
                 raise BotConfigError(
-                    f"model {table.name}: `base_url` and `api_key_file` are for openai, anthropic "
-                    "and ollama; give the key of another provider in its variable"
+                    f"model {table.name}: `base_url` is for openai, anthropic and ollama"
                 )
             case _:
+                if key is not None:
+                    os.environ[key_variable(table.name)] = key
                 return infer_model(table.name)
     except (UserError, ImportError) as exc:
         raise BotConfigError(f"model {table.name}: {exc}") from exc

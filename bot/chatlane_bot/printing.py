@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, Final
 
-from chatlane_bot.bot_config import AGENT, BOT_VARIABLE, TERMINAL, BotConfig, BotConfigError
+from chatlane_bot.bot_config import (
+    AGENT,
+    BOT_VARIABLE,
+    TERMINAL,
+    BotConfig,
+    BotConfigError,
+    key_variable,
+)
 from chatlane_bot.secret_values import (
     adapter_secrets,
     require_no_declared_secret,
@@ -14,18 +21,16 @@ from chatlane_bot.secret_values import (
 from chatlane_servers.toml_text import toml_text
 
 _ADAPTER_PREFIX: Final = "CHATLANE_ADAPTER_"
-_SECRET_NAME: Final = "chatlane-bot"  # noqa: S105 - the name of an object
-_IMAGE: Final = "registry.example.com/chatlane-bot:latest"
-_KEY_VARIABLES: Final = {
-    "openai": "OPENAI_API_KEY",
-    "openai-chat": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "ollama": "OLLAMA_API_KEY",
-    "google": "GOOGLE_API_KEY",
-    "groq": "GROQ_API_KEY",
-    "mistral": "MISTRAL_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
+_IMAGE: Final = "registry.example.com/chatlane-bot"
+_SECRETS: Final = "/run/secrets/chatlane"
+# As deploy/nats/nats.conf: a stored message is on the disk.
+_NATS_CONFIGURATION: Final = """\
+listen: 0.0.0.0:4222
+jetstream {
+  store_dir: /data
+  sync_interval: always
 }
+"""
 
 
 def compose_of(config: BotConfig) -> str:
@@ -39,7 +44,7 @@ def compose_of(config: BotConfig) -> str:
     declarations = {**config.declarations(), "nats": {"url": "nats://nats:4222"}}
     dsn = "postgresql://chatlane:${POSTGRES_PASSWORD:?}@postgres:5432/chatlane"
     program: dict[str, Any] = {
-        "build": {"context": ".", "dockerfile_inline": _dockerfile(config)},
+        "image": f"chatlane-bot:{metadata.version('chatlane')}",
         "restart": "unless-stopped",
         "working_dir": "/etc/chatlane",
         "configs": [{"source": "declarations", "target": "/etc/chatlane/chatlane.toml"}],
@@ -49,8 +54,8 @@ def compose_of(config: BotConfig) -> str:
         "depends_on": {"prepare": {"condition": "service_completed_successfully"}}
     }
     prepare = "chatlane admin migrate --wait 5m && chatlane admin apply --wait 5m"
-    router = {**storing, **after, "command": ["chatlane", "router"], "stop_grace_period": "25s"}
-    key = _key_variable(config)
+    router = {**storing, **after, "command": ["router"], "stop_grace_period": "25s"}
+    key = key_variable(config.model.name)
     tables, keys = worker_tables(config, _required, _escaped)
     environment = {BOT_VARIABLE: toml_text(tables), key: f"${{{key}:-}}"}
     adapter, secrets = _adapter_variables(config, "nats://nats:4222")
@@ -58,8 +63,9 @@ def compose_of(config: BotConfig) -> str:
     services = {
         "nats": {
             "image": "nats:2.15",
-            "command": ["--jetstream", "--store_dir", "/data"],
+            "command": ["--config", "/etc/nats/chatlane.conf"],
             "restart": "unless-stopped",
+            "configs": [{"source": "nats", "target": "/etc/nats/chatlane.conf"}],
             "volumes": ["nats:/data"],
         },
         "postgres": {
@@ -72,30 +78,41 @@ def compose_of(config: BotConfig) -> str:
             "stop_signal": "SIGINT",
             "volumes": ["postgres:/var/lib/postgresql"],
         },
-        "prepare": {**storing, "restart": "on-failure", "command": ["sh", "-c", prepare]},
+        "prepare": {
+            # Other services use the image that this one builds.
+            "build": {"context": ".", "dockerfile_inline": _escaped(_dockerfile(config))},
+            **storing,
+            "restart": "on-failure",
+            "entrypoint": ["sh", "-c"],
+            "command": [prepare],
+        },
         "router-1": router,
         "router-2": router,
         "worker": {
             **program,
             **after,
-            "command": ["chatlane", "bot", "worker"],
+            "command": ["bot", "worker"],
             "environment": environment,
+            "stop_grace_period": "25s",
         },
         "adapter": {
             **program,
             **after,
-            "command": ["chatlane", "adapter", config.platform],
+            "command": ["adapter", config.platform],
             "environment": {**shown, **{name: _required(name) for name in secrets}},
         },
     }
     document = {
         "services": services,
-        "configs": {"declarations": {"content": _escaped(toml_text(declarations))}},
+        "configs": {
+            "declarations": {"content": _escaped(toml_text(declarations))},
+            "nats": {"content": _NATS_CONFIGURATION},
+        },
         "volumes": {"nats": {}, "postgres": {}},
     }
     about = [
         "All parts of a bot in containers; two routers, so that either may be replaced.",
-        "Variables that `docker compose --file FILE up --build` needs: "
+        "`docker compose --file FILE up --build` (2.23 or newer) needs these variables: "
         + ", ".join(("POSTGRES_PASSWORD", key, *secrets, *keys)),
     ]
     return _yaml_file(about, document)
@@ -111,54 +128,53 @@ def helm_values_of(config: BotConfig) -> str:
     _require_printable(config)
     nats_url = "tls://nats.chatlane.svc:4222"
     name = f"{config.platform}-{config.account}".replace("_", "-")
-    key = _key_variable(config)
     tables, keys = worker_tables(config, "$({})".format, _escaped_in_pod)
+    if config.model.api_key_file is not None or not config.model.name.startswith("ollama:"):
+        key = key_variable(config.model.name)
+        tables["model"]["api_key_file"] = f"{_SECRETS}/{key}"
+        keys = (key, *keys)
     adapter, secrets = _adapter_variables(config, nats_url)
     # The chart gives an adapter its address of NATS, its platform and its account.
-    own = {f"{_ADAPTER_PREFIX}{name.upper()}" for name in config.adapter}
-    values = {
-        "natsUrl": nats_url,
-        "configuration": toml_text({**config.declarations(), "nats": {"url": nats_url}}),
-        "workers": [
-            {
-                "name": "model-worker",
-                "agent": AGENT,
-                "slots": 8,
-                "replicas": 2,
-                "secret": "chatlane-nats-model-worker",
-                "image": _IMAGE,
-                "args": ["chatlane", "bot", "worker", "--health"],
-                "env": [
-                    # A variable is replaced in those that follow it.
-                    *(_secret_variable(name) for name in (key, *keys)),
-                    {"name": BOT_VARIABLE, "value": toml_text(tables)},
-                ],
-            }
-        ],
-        "adapters": [
-            {
-                "name": name,
-                "account": f"{config.platform}/{config.account}",
-                "secret": f"chatlane-nats-{name}",
-                "image": _IMAGE,
-                "args": ["chatlane", "adapter", config.platform],
-                "env": [
-                    *(
-                        {"name": name, "value": _escaped_in_pod(value)}
-                        for name, value in adapter.items()
-                        if name in own
-                    ),
-                    *(_secret_variable(name) for name in secrets),
-                ],
-            }
+    own = {f"{_ADAPTER_PREFIX}{setting.upper()}" for setting in config.adapter}
+    worker: dict[str, Any] = {
+        "name": "model-worker",
+        "agent": AGENT,
+        "slots": 8,
+        "replicas": 2,
+        "secret": "chatlane-nats-model-worker",
+        "args": ["bot", "worker", "--health"],
+        "env": [{"name": BOT_VARIABLE, "value": toml_text(tables)}],
+    }
+    account: dict[str, Any] = {
+        "name": name,
+        "account": f"{config.platform}/{config.account}",
+        "secret": f"chatlane-nats-{name}",
+        "env": [
+            {"name": variable, "value": _escaped_in_pod(value)}
+            for variable, value in adapter.items()
+            if variable in own
         ],
     }
     about = [
         "Values of the chart in deploy/chart: `helm upgrade --install chatlane deploy/chart --values FILE`.",
         "NATS, Postgres and the users of NATS: deploy/kubernetes/README.md.",
-        f"The Secret {_SECRET_NAME} has {', '.join((key, *secrets, *keys))}.",
-        f"Image of workers and adapters: `pip install '{_requirement(config)}'` on a Python image.",
+        "The image, for all parts; name it by its digest once it is pushed:",
+        *(f"  {line}" for line in _dockerfile(config).splitlines()),
     ]
+    if keys:
+        worker["files"] = "chatlane-bot-worker"
+        about.append(f"The Secret chatlane-bot-worker has the keys {', '.join(keys)}.")
+    if secrets:
+        account["tokens"] = "chatlane-bot-adapter"
+        named = ", ".join(secrets).lower()
+        about.append(f"The Secret chatlane-bot-adapter has the keys {named}.")
+    values = {
+        "image": {"repository": _IMAGE, "tag": metadata.version("chatlane")},
+        "natsUrl": nats_url,
+        "configuration": toml_text({**config.declarations(), "nats": {"url": nats_url}}),
+        "workers": [worker],
+        "adapters": [account],
+    }
     return _yaml_file(about, values)
 
 
@@ -172,12 +188,9 @@ def _adapter_variables(config: BotConfig, nats_url: str) -> tuple[dict[str, str]
     """Return the variables of the adapter with their values, and those that hold secrets."""
     secrets = tuple(f"{_ADAPTER_PREFIX}{name.upper()}" for name in adapter_secrets(config))
     given = config.adapter_environment(nats_url)
-    return {name: value for name, value in given.items() if name not in secrets}, secrets
-
-
-def _key_variable(config: BotConfig) -> str:
-    provider = config.model.name.partition(":")[0]
-    return _KEY_VARIABLES.get(provider, f"{provider.upper().replace('-', '_')}_API_KEY")
+    # A file with a secret is on the machine of the bot.toml.
+    hidden = {*secrets, *(f"{name}_FILE" for name in secrets)}
+    return {name: value for name, value in given.items() if name not in hidden}, secrets
 
 
 def _requirement(config: BotConfig) -> str:
@@ -186,14 +199,17 @@ def _requirement(config: BotConfig) -> str:
 
 def _dockerfile(config: BotConfig) -> str:
     return (
-        "FROM python:3.13-slim\n"
-        f"RUN pip install --no-cache-dir '{_requirement(config)}'\n"
+        "ARG PYTHON_IMAGE=python:3.13-slim\n"
+        "FROM ${PYTHON_IMAGE}\n"
+        "RUN python -m venv /opt/chatlane && \\\n"
+        "    /opt/chatlane/bin/pip install --no-cache-dir uv && \\\n"
+        "    /opt/chatlane/bin/uv pip install --no-cache --python /opt/chatlane \\\n"
+        f"    '{_requirement(config)}'\n"
+        "ENV PATH=/opt/chatlane/bin:${PATH}\n"
+        "WORKDIR /etc/chatlane\n"
         "USER 65532:65532\n"
+        'ENTRYPOINT ["chatlane"]\n'
     )
-
-
-def _secret_variable(name: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"secretKeyRef": {"name": _SECRET_NAME, "key": name}}}
 
 
 def _required(variable: str) -> str:

@@ -1,21 +1,24 @@
 """Find the secrets in a bot.toml, so that what is printed names a variable in their place."""
 
+import re
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SecretStr
 
 from chatlane.config.settings import ENV_PREFIX, SECRET_SETTINGS
 from chatlane_adapters.kit.settings import AdapterSettings
-from chatlane_bot.bot_config import BotConfig, BotConfigError
+from chatlane_bot.bot_config import BotConfig, BotConfigError, read_secret
 
 # Whatever a tool or a model is given in these tables may be a key.
 _SECRET_TABLES: Final = frozenset({"env", "headers", "extra_headers"})
+_REFERENCE: Final = re.compile(r"\$\(([A-Z0-9_]+)\)")
 
 
 def adapter_secrets(config: BotConfig) -> tuple[str, ...]:
-    """Return the settings of the adapter that are secrets and are given or required."""
+    """Return the settings of the adapter that are secrets and are given, also as a file, or required."""
     found = _settings_of(config.platform)
     if found is None:
         # Nothing says which of them are none.
@@ -24,7 +27,7 @@ def adapter_secrets(config: BotConfig) -> tuple[str, ...]:
         name
         for name, field in found.model_fields.items()
         if field.annotation in {SecretStr, SecretStr | None}
-        and (name in config.adapter or field.is_required())
+        and (field.is_required() or not {name, f"{name}_file"}.isdisjoint(config.adapter))
     )
 
 
@@ -68,8 +71,38 @@ def worker_tables(
     """
     tables = config.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     tables["model"].pop("api_key_file", None)
-    kept = {name: tables[name] for name in ("model", "instructions", "tools") if name in tables}
+    kept: dict[str, Any] = {
+        name: tables[name] for name in ("model", "instructions", "tools") if name in tables
+    }
     variables: dict[str, None] = {}
+
+    def referred(path: tuple[str, ...], _: str) -> str:
+        variables[variable := _variable_of(path)] = None
+        return refer(variable)
+
+    return _replaced(kept, referred, escape), tuple(variables)
+
+
+def with_secret_files(tables: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Return tables with the content of the file NAME for each secret value `$(NAME)`.
+
+    Raises:
+        BotConfigError: There is no such file.
+    """
+
+    def content(_: tuple[str, ...], value: str) -> str:
+        reference = _REFERENCE.fullmatch(value)
+        return value if reference is None else read_secret(directory / reference[1])
+
+    return _replaced(tables, content, lambda text: text)
+
+
+def _replaced(
+    tables: dict[str, Any],
+    secret: Callable[[tuple[str, ...], str], str],
+    plain: Callable[[str], str],
+) -> dict[str, Any]:
+    """Return tables with other texts in the tables that have secrets, and beside them."""
 
     def replaced(value: Any, path: tuple[str, ...], *, is_secret: bool) -> Any:  # noqa: ANN401 - TOML
         match value:
@@ -85,16 +118,12 @@ def worker_tables(
                     replaced(item, (*path, _name_of(item, at)), is_secret=is_secret)
                     for at, item in enumerate(value)
                 ]
-            case str() if is_secret:
-                variable = _variable_of(path)
-                variables[variable] = None
-                return refer(variable)
             case str():
-                return escape(value)
+                return secret(path, value) if is_secret else plain(value)
             case _:
                 return value
 
-    return replaced(kept, (), is_secret=False), tuple(variables)
+    return {name: replaced(table, (name,), is_secret=False) for name, table in tables.items()}
 
 
 def _name_of(item: Any, at: int) -> str:  # noqa: ANN401 - TOML

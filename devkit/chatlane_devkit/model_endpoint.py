@@ -63,16 +63,16 @@ class ModelEndpoint:
 
 
 @asynccontextmanager
-async def open_model_endpoint(port: int = 0) -> AsyncIterator[ModelEndpoint]:
-    """Serve an endpoint on loopback for the length of the block."""
+async def open_model_endpoint(port: int = 0, host: str = _LOOPBACK) -> AsyncIterator[ModelEndpoint]:
+    """Serve an endpoint for the length of the block."""
     endpoint = ModelEndpoint()
     application = web.Application(client_max_size=64 * 1024 * 1024)
     application.add_routes([web.post("/v1/chat/completions", endpoint.complete)])
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, _LOOPBACK, port).start()
-        endpoint.url = f"http://{_LOOPBACK}:{runner.addresses[0][1]}/v1"
+        await web.TCPSite(runner, host, port).start()
+        endpoint.url = f"http://{host}:{runner.addresses[0][1]}/v1"
         yield endpoint
     finally:
         await runner.cleanup()

@@ -11,6 +11,9 @@ import pytest
 import yaml
 
 from chatlane_adapters.kit.settings import AdapterSettings
+from chatlane_adapters.telegram.settings import TelegramSettings
+from chatlane_bot.bot_config import bot_config_of
+from chatlane_bot.printing import helm_values_of
 from chatlane_bridges.mcp.settings import McpSettings
 from chatlane_bridges.openai.settings import OpenAiSettings
 from chatlane_console.settings import ConsoleSettings
@@ -77,6 +80,16 @@ VALUES: Final = {
     "image": {"repository": "registry.example.com/chatlane", "digest": DIGEST},
     "configuration": CONFIGURATION,
 }
+BOT: Final = bot_config_of(
+    {
+        "platform": "telegram",
+        "model": {"name": "openai:gpt-5"},
+        "tools": [{"name": "web", "url": "http://tools/", "headers": {"X-Key": "secret"}}],
+        "adapter": {"token": "123:secret", "groups": "all"},
+    }
+)
+# As `chatlane bot --print helm` prints them; the image is named once it is pushed.
+PRINTED: Final = {**yaml.safe_load(helm_values_of(BOT)), "image": VALUES["image"]}
 VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "none": {"size": "small", "workers": [WORKER]},
     "hpa": {
@@ -98,6 +111,7 @@ VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
         "tracingNamespace": "monitoring",
         "frontEnds": [CONSOLE, OPENAI, MCP],
     },
+    "bot": PRINTED,
 }
 # Reads values from standard input, and prints each rendered template or the reason why not.
 _RENDER: Final = """
@@ -252,11 +266,12 @@ def test_there_is_one_way_to_scale_and_routers_are_as_many_as_the_size_says(vari
     scalers = [key for key in found if key[0] in {"HorizontalPodAutoscaler", "ScaledObject"}]
     least, scaled = {
         "none": (router.get("replicas"), []),
+        "bot": (router.get("replicas"), []),
         "hpa": (3, [("HorizontalPodAutoscaler", "chatlane-router")]),
         "keda": (4, [("ScaledObject", "chatlane-router"), ("ScaledObject", "echo-worker")]),
     }[variant]
     assert sorted(scalers) == scaled
-    assert ("replicas" in router) is (variant == "none")
+    assert ("replicas" in router) is (variant in {"none", "bot"})
     if variant == "none":
         assert least == 2
     if variant == "hpa":
@@ -295,6 +310,40 @@ def test_an_adapter_of_ours_runs_the_command_of_its_platform_with_probes() -> No
     assert (settings.account, settings.platform) == ("assistant", "slack")
     assert (settings.health_host, settings.health_port) == ("0.0.0.0", 8080)  # noqa: S104
     assert settings.log_level == "warning"
+
+
+def test_the_bot_that_is_printed_finds_its_settings_and_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = by_key(chart_objects("bot"))
+    pods = {
+        name: found["Deployment", name]["spec"]["template"]["spec"]
+        for name in ("model-worker", "telegram-bot")
+    }
+    secrets = {
+        name: pod["volumes"][0]["projected"]["sources"][-1]["secret"]["name"]
+        for name, pod in pods.items()
+    }
+    assert secrets == {
+        "model-worker": "chatlane-bot-worker",
+        "telegram-bot": "chatlane-bot-adapter",
+    }
+    worker, adapter = (pod["containers"][0] for pod in pods.values())
+    assert worker["args"] == ["bot", "worker", "--health"]
+    assert worker["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    variables = {one["name"]: one["value"] for one in worker["env"]}
+    assert f"{RUN_SECRETS}/OPENAI_API_KEY" in variables["BOT_TOML"]
+    assert "$(TOOLS_WEB_HEADERS_X_KEY)" in variables["BOT_TOML"]
+    assert variables["CHATLANE_SECRETS_DIR"] == RUN_SECRETS
+    # Its name in the Secret is the one that the adapter looks for.
+    (tmp_path / "chatlane_adapter_token").write_text("123:secret")
+    for one in adapter["env"]:
+        monkeypatch.setenv(one["name"], one["value"].replace(RUN_SECRETS, str(tmp_path)))
+    settings = TelegramSettings()
+    assert (settings.account, settings.platform, settings.groups) == ("bot", "telegram", "all")
+    assert settings.token is not None
+    assert settings.token.get_secret_value() == "123:secret"
+    assert settings.principal == "telegram-bot"
 
 
 def test_clients_reach_nats_and_postgres_may_be_elsewhere() -> None:

@@ -10,8 +10,15 @@ import pytest
 import yaml
 
 from chatlane.config.settings import load_settings
-from chatlane_bot.bot_config import BotConfig, BotConfigError, bot_config_of, bot_config_of_text
+from chatlane_bot.bot_config import (
+    BotConfig,
+    BotConfigError,
+    bot_config_of,
+    bot_config_of_text,
+    read_bot_config,
+)
 from chatlane_bot.printing import compose_of, helm_values_of
+from chatlane_bot.secret_values import with_secret_files
 
 CHART: Final = Path(__file__).parents[3] / "deploy" / "chart"
 BOT: Final = bot_config_of(
@@ -48,7 +55,7 @@ def test_no_secret_is_printed(printed: Any) -> None:  # noqa: ANN401
 def test_an_unknown_adapter_shows_none_of_its_settings(printed: Any) -> None:  # noqa: ANN401
     bot = bot_config_of({**BOT.model_dump(), "platform": "pager", "adapter": {"pin": "abc-1234"}})
     assert "abc-1234" not in printed(bot)
-    assert "CHATLANE_ADAPTER_PIN" in printed(bot)
+    assert "chatlane_adapter_pin" in printed(bot).lower()
 
 
 @pytest.mark.parametrize("printed", [compose_of, helm_values_of])
@@ -68,18 +75,39 @@ def test_the_values_fit_the_chart(tmp_path: Path) -> None:
     [worker], [adapter] = values["workers"], values["adapters"]
     assert adapter["account"] == "telegram/bot"
     assert {"name": "CHATLANE_ADAPTER_GROUPS", "value": "all"} in adapter["env"]
-    environment = {it["name"]: it for it in worker["env"]}
+    assert adapter["tokens"] == "chatlane-bot-adapter"
+    assert "chatlane_adapter_token, chatlane_adapter_webhook_secret" in helm_values_of(BOT)
+    # As the pod finds them: files of the Secret, and what the kubelet leaves as it is.
+    key = tmp_path / "ANTHROPIC_API_KEY"
     secrets = {
         "TOOLS_WEB_HEADERS_AUTHORIZATION": "header-secret",
         "TOOLS_FILES_ENV_KEY": "variable-secret",
         "MODEL_SETTINGS_EXTRA_HEADERS_X_KEY": "model-secret",
     }
-    text = environment["BOT_TOML"]["value"]
     for name, value in secrets.items():
-        assert environment[name]["valueFrom"]["secretKeyRef"]["key"] == name
-        text = text.replace(f"$({name})", value)
-    given = bot_config_of_text(text.replace("$$(", "$("))
-    assert (given.tools, given.model) == (BOT.tools, BOT.model)
+        (tmp_path / name).write_text(f"{value}\n", "utf-8")
+    [variable] = worker["env"]
+    text = variable["value"].replace("$$(", "$(").replace("/run/secrets/chatlane", str(tmp_path))
+    given = bot_config_of_text(text, lambda tables: with_secret_files(tables, tmp_path))
+    assert given.tools == BOT.tools
+    assert given.model == BOT.model.model_copy(update={"api_key_file": key})
+    (tmp_path / "TOOLS_FILES_ENV_KEY").unlink()
+    with pytest.raises(BotConfigError, match="TOOLS_FILES_ENV_KEY"):
+        bot_config_of_text(text, lambda tables: with_secret_files(tables, tmp_path))
+
+
+def test_a_secret_in_a_file_is_printed_as_its_variable(tmp_path: Path) -> None:
+    path = tmp_path / "bot.toml"
+    path.write_text(
+        'platform = "telegram"\nmodel = {name = "openai:gpt-5"}\n'
+        'adapter = {token_file = "telegram.token"}\n'
+    )
+    bot = read_bot_config(path)
+    environment = yaml.safe_load(compose_of(bot))["services"]["adapter"]["environment"]
+    assert environment.keys() >= {"CHATLANE_ADAPTER_TOKEN"}
+    assert "${CHATLANE_ADAPTER_TOKEN:?}" in environment.values()
+    for text in (compose_of(bot), helm_values_of(bot)):
+        assert "telegram.token" not in text
 
 
 def test_the_compose_file_has_all_parts(tmp_path: Path) -> None:

@@ -119,15 +119,17 @@ async def open_telegram_server(
     username: str = "chatlane_test_bot",
     has_privacy: bool = True,
     token: str | None = None,
+    host: str = "127.0.0.1",
     port: int = 0,
 ) -> AsyncIterator[TelegramServer]:
-    """Run the emulator for the length of the block, on this machine only.
+    """Run the emulator for the length of the block.
 
     Args:
         username: Name of the bot.
         has_privacy: Whether the bot gets only messages of groups that are meant for it.
         token: Token of the bot; another one for each server if it is missing.
-        port: Where it listens; 0 takes a free port.
+        host: Address that it listens on.
+        port: Its port; 0 takes a free port.
     """
     server = TelegramServer(
         token or f"7000000001:{token_urlsafe(24)}", username, has_privacy=has_privacy
@@ -136,8 +138,8 @@ async def open_telegram_server(
     runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, host, port).start()
+        server.url = f"http://{host}:{runner.addresses[0][1]}"
         yield server
     finally:
         await server.world.updates.close()
