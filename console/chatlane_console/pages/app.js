@@ -1,6 +1,6 @@
 // The console: who has signed in, which view the address names, and what surrounds every view.
 import { account, ApiFailure, newKey, onSignedOut, own } from "./modules/api.js";
-import { openCatalogue } from "./modules/catalogue.js";
+import { openCatalogue, readEarly } from "./modules/catalogue.js";
 import { html, render, signal, useEffect, useRef, useState, useValue } from "./modules/html.js";
 import { announced, dismiss, messages, tell } from "./modules/messages.js";
 import { openOutbox, send } from "./modules/outbox.js";
@@ -235,4 +235,5 @@ onSignedOut(() => {
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 root.textContent = "";
 render(html`<${App} />`, root);
+if (!["operators", "story", "dead"].includes(route.peek().view)) readEarly(own);
 void start();

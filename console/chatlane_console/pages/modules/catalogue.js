@@ -12,6 +12,17 @@ const MAX_HITS = 20;
 // Origin of conversations that scheduled jobs began: they are in a folder of their own.
 const SCHEDULED = "cron";
 const SHOWN = { pinned_first: true, hide_empty: true, tips_only: true };
+const UNFILTERED = { archived: false };
+
+/** @type {{ api: import("./api.js").Conversations, page: Promise<any> } | null} */
+let early = null;
+
+/** Ask for the first page before a view needs it. @param {import("./api.js").Conversations} api */
+export function readEarly(api) {
+  const page = api.list({ limit: PAGE, ...SHOWN, without_origins: SCHEDULED, ...UNFILTERED });
+  // The view asks again then, and shows what is wrong.
+  early = { api, page: page.catch(() => null) };
+}
 
 /** @param {import("./api.js").Conversations} api */
 export function openCatalogue(api) {
@@ -19,7 +30,7 @@ export function openCatalogue(api) {
   const cursor = signal(/** @type {string | null} */ (null));
   const isLoading = signal(true);
   const failure = signal(/** @type {ApiFailure | null} */ (null));
-  const filter = signal(/** @type {Record<string, any>} */ ({ archived: false }));
+  const filter = signal(/** @type {Record<string, any>} */ (UNFILTERED));
   const folders = signal(/** @type {any[]} */ ([]));
   const query = signal("");
   const named = signal(/** @type {any[]} */ ([]));
@@ -42,7 +53,9 @@ export function openCatalogue(api) {
   async function read() {
     const mine = ++generation;
     try {
-      const page = await pageOf(null);
+      const known = early?.api === api ? early.page : null;
+      early = null;
+      const page = (await known) ?? (await pageOf(null));
       if (mine !== generation) return;
       const fresh = new Map(page.sessions.map((/** @type {any} */ session) => [session.id, session]));
       batch(() => {
