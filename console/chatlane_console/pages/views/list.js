@@ -28,6 +28,7 @@ export function List({ catalogue, openId }) {
   }, [sessions, cursor]);
   const onScroll = () => {
     const place = box.current;
+    if (!place) return;
     if (place.scrollHeight - place.scrollTop - place.clientHeight < NEAR_THE_END) void catalogue.readMore();
   };
   const onKey = (/** @type {KeyboardEvent} */ event) => {

@@ -322,6 +322,8 @@ function Log({ talk, around, showsReasoning, isOnline, onEdit, onBranch, onText 
   });
   const onScroll = () => {
     const place = box.current;
+    // The event may come after the view is gone.
+    if (!place) return;
     const low = place.scrollHeight - place.scrollTop - place.clientHeight < NEAR_THE_EDGE;
     before.current.isLow = low && talk.isAtEnd.value;
     setLow(low);
