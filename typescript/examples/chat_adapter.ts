@@ -1,10 +1,11 @@
-// A whole adapter: topics, edits, reactions, photos, albums, replies, buttons, rate limits.
+// A whole adapter: topics, edits, reactions, photos, albums, buttons, typing, drafts, rate limits.
 //
 // Its platform is made up; chat_platform.ts has the calls that the library of a real one would have.
 
 import {
   type AdapterClient,
   ChatGone,
+  type DraftPlatform,
   deleted,
   edited,
   type InboundEvent,
@@ -13,6 +14,7 @@ import {
   RetryAfter,
   reacted,
   runAdapter,
+  type Source,
   Undeliverable,
 } from "../src/index.js";
 import { ChatPlatform, Refused, type Update } from "./chat_platform.js";
@@ -21,21 +23,33 @@ const platform = new ChatPlatform(process.env.CHAT_URL ?? "http://127.0.0.1:8080
 
 /** Send or edit one message, and return the platform's id of it. */
 async function send(piece: Piece): Promise<string> {
-  const { chat, sender, thread_id } = piece.message.target;
-  const id = String(chat?.id ?? sender?.id);
+  const { target } = piece.message;
   const { text = null, buttons, edits, replyTo } = piece;
+  if (edits !== undefined) {
+    await called(platform.edit(chatOf(target), edits, { text, buttons }));
+    return edits;
+  }
+  const photos = piece.attachments.flatMap((file) => file.url ?? []);
+  const content = { text, buttons, reply_to: replyTo ?? null, photos, topic: topicOf(target) };
+  return await called(platform.send(chatOf(target), content));
+}
+
+/** Show an answer while it is written; `send` edits the draft when it sends the answer. */
+const drafts: DraftPlatform = {
+  send: (target, text) => called(platform.send(chatOf(target), { text, topic: topicOf(target) })),
+  edit: (target, id, text) => called(platform.edit(chatOf(target), id, { text })),
+  delete: (target, id) => called(platform.delete(chatOf(target), id)),
+};
+
+const showTyping = (target: Source) => called(platform.showTyping(chatOf(target), topicOf(target)));
+
+const chatOf = ({ chat, sender }: Source) => String(chat?.id ?? sender?.id);
+const topicOf = ({ thread_id: topic }: Source) => (topic == null ? null : String(topic));
+
+/** Return the result of a call, or throw what its refusal means for the message. */
+async function called<T>(call: Promise<T>): Promise<T> {
   try {
-    if (edits !== undefined) {
-      await platform.edit(id, edits, { text, buttons });
-      return edits;
-    }
-    return await platform.send(id, {
-      text,
-      buttons,
-      topic: thread_id == null ? null : String(thread_id),
-      reply_to: replyTo ?? null,
-      photos: piece.attachments.flatMap((file) => file.url ?? []),
-    });
+    return await call;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (error.status === 429) throw new RetryAfter(error.seconds ?? 1);
@@ -92,4 +106,6 @@ await runAdapter({
   limit: { size: 4096, unit: "utf16" },
   send,
   receive,
+  showTyping,
+  drafts,
 });

@@ -59,6 +59,15 @@ export class ChatPlatform {
     await this.#call("PUT", `/chats/${chat}/messages/${id}`, content);
   }
 
+  async delete(chat: string, id: string): Promise<void> {
+    await this.#call("DELETE", `/chats/${chat}/messages/${id}`);
+  }
+
+  /** Show for five seconds that the bot is typing. */
+  async showTyping(chat: string, topic: string | null): Promise<void> {
+    await this.#call("POST", `/chats/${chat}/typing`, { topic });
+  }
+
   async #call(method: string, path: string, body?: object, signal?: AbortSignal) {
     const answer = await fetch(`${this.url}${path}`, {
       method,

@@ -2,13 +2,13 @@
 
 import { createHash } from "node:crypto";
 import { type Connection, type ConnectionOptions, openConnection } from "./connection.js";
-import type { Cursor, InboundEvent, OutboundMessage } from "./contract.js";
+import type { Cursor, InboundEvent, OutboundMessage, Source } from "./contract.js";
 import { PARKED_FROM_MS } from "./delivery/chat_queues.js";
 import { DeliveryLease } from "./delivery/delivery_lease.js";
-import { chatOf, MessageSender, type SendAll } from "./delivery/message_sender.js";
+import { MessageSender, type SendAll } from "./delivery/message_sender.js";
 import { OutboundReader } from "./delivery/outbound_reader.js";
 import { type Piece, piecesOf, type TextLimit } from "./delivery/pieces.js";
-import { RateBudget, type Rates } from "./delivery/rate_budget.js";
+import { chatOf, RateBudget, type Rates } from "./delivery/rate_budget.js";
 import { ProgressFinder, ReceiptWriter } from "./delivery/receipts.js";
 import {
   ChatGone,
@@ -18,6 +18,9 @@ import {
   UndeclaredAccountError,
   Undeliverable,
 } from "./errors.js";
+import { type DraftOptions, type DraftPlatform, Drafts } from "./live/drafts.js";
+import { TurnReader } from "./live/turn_reader.js";
+import { type ShowTyping, TypingIndicator } from "./live/typing_indicator.js";
 import { Locks } from "./locks.js";
 import { chatToken, cursor, declaredName, inbound, outboundDurable } from "./subjects.js";
 import { backoff, now, pause } from "./timing.js";
@@ -67,6 +70,8 @@ export class AdapterClient {
   readonly #chats = new Locks();
   // By chat token, while a message to the chat is sent and reported.
   readonly #sending = new Locks();
+  #drafts: Drafts | undefined;
+  #typing: TypingIndicator | undefined;
   #declared: Promise<void> | undefined;
   // While the log is full: how long the next sender is asked to wait.
   #waits: Generator<number, never> | undefined;
@@ -274,6 +279,62 @@ export class AdapterClient {
     await publishStored(this.connection, subject, message, options);
   }
 
+  /** Repeat a typing state in each chat whose answer is being written, until stopped. */
+  async showTyping(show: ShowTyping, options: { intervalMs?: number } = {}): Promise<void> {
+    await this.#lease.run(async (signal) => {
+      const reader = await this.#openReader(false);
+      const { connection } = this;
+      this.#typing = new TypingIndicator(connection, show, this.#budget, options.intervalMs);
+      try {
+        await this.#typing.run(reader, signal);
+      } finally {
+        reader.close();
+      }
+    }, this.stopping);
+  }
+
+  /**
+   * Show answers in their chats while they are written, until stopped.
+   *
+   * The answer takes the place of its draft: `edits` of a piece, and `draft` of a whole message, is
+   * the message that shows the answer so far. The handler edits it instead of sending another one.
+   */
+  async showDrafts(platform: DraftPlatform, options: DraftOptions = {}): Promise<void> {
+    await this.#lease.run(async (signal) => {
+      const report = this.#reportDraft.bind(this);
+      const { log } = this.connection;
+      const drafts = new Drafts({ ...options, platform, budget: this.#budget, log, report });
+      const reader = await this.#openReader(true);
+      this.#drafts = drafts;
+      try {
+        while (!signal.aborted) {
+          for (const update of await reader.take(undefined, signal)) drafts.update(update);
+        }
+      } finally {
+        reader.close();
+        await drafts.close();
+      }
+    }, this.stopping);
+  }
+
+  /** Return the updates of the turns that answer chats of the account, from now on. */
+  async watch(): Promise<TurnReader> {
+    return await this.#openReader(true);
+  }
+
+  async #openReader(withPieces: boolean): Promise<TurnReader> {
+    const { platform, account } = this;
+    return await new TurnReader(this.connection, [{ platform, account }], { withPieces }).open();
+  }
+
+  async #reportDraft(turnId: string, target: Source, messageId: string): Promise<void> {
+    const { scope, profile, chat, thread_id, sender } = target;
+    const address = Object.entries({ scope, profile, chat, thread_id, sender });
+    const present = Object.fromEntries(address.filter(([, value]) => value != null));
+    const about = { kind: "receipt" as const, message_id: messageId, draft_of: turnId };
+    await this.publish(this.event({ ...present, ...about }));
+  }
+
   /** Deliver whenever this process holds the lease, until stopped. */
   async #deliver(send: SendAll): Promise<void> {
     await this.#lease.run(async (ending) => {
@@ -281,9 +342,18 @@ export class AdapterClient {
         this.publish(event, { giveUpAfterMs: RECEIPT_PATIENCE_MS });
       const receipts = new ReceiptWriter(this.connection, publish, ending);
       const finder = new ProgressFinder(this.connection, this.platform, this.account, ending);
+      const sendWithDraft: SendAll = async (message, progress, report) => {
+        const replacing = (await this.#drafts?.replacing(message)) ?? message;
+        await send(replacing, progress, report);
+        if (message.turn_id != null && !message.is_interim) this.#typing?.end(message.turn_id);
+        await this.#drafts?.noteSent(message);
+      };
+      const showPause = (message: OutboundMessage, signal: AbortSignal) => {
+        void this.#typing?.repeat(message.target, signal);
+      };
       const sender = new MessageSender(
         this.connection,
-        send,
+        sendWithDraft,
         receipts,
         finder,
         this.#budget,
@@ -291,13 +361,20 @@ export class AdapterClient {
         this.#giveUpAfterMs,
       );
       const { platform, account } = this;
-      const reader = new OutboundReader(this.connection, sender, platform, account, ending);
+      const reader = new OutboundReader(
+        this.connection,
+        sender,
+        platform,
+        account,
+        ending,
+        showPause,
+      );
       await Promise.all([reader.run(), receipts.run()]);
     }, this.stopping);
   }
 
   async #untilFree(message: OutboundMessage): Promise<void> {
-    const chat = chatOf(message);
+    const chat = chatOf(message.target);
     const paused = this.#budget.pausedFor(chat);
     // The chat gives its messages back meanwhile, and a stop does not wait for it.
     if (paused > PARKED_FROM_MS) throw new RetryAfter(paused / 1000);
@@ -318,9 +395,13 @@ export async function runAdapter(
     DeliveryOptions & {
       send: SendPiece;
       receive?: (adapter: AdapterClient, signal: AbortSignal) => Promise<void>;
+      /** Shows for some seconds that an answer is being written. */
+      showTyping?: ShowTyping;
+      /** Shows answers while they are written. */
+      drafts?: DraftPlatform;
     },
 ): Promise<void> {
-  const { platform, account, receive } = options;
+  const { platform, account, receive, showTyping, drafts } = options;
   const name = `${platform} ${account} adapter`;
   const connection = await openConnection({ name, ...options });
   const adapter = new AdapterClient(connection, options);
@@ -329,6 +410,8 @@ export async function runAdapter(
   process.on("SIGINT", stop);
   try {
     const parts = [adapter.deliverPieces(options.send, options)];
+    if (showTyping) parts.push(adapter.showTyping(showTyping));
+    if (drafts) parts.push(adapter.showDrafts(drafts, options.limit && { limit: options.limit }));
     if (receive) parts.push(adapter.runLeased((signal) => receive(adapter, signal)));
     // If a part fails, all end, after what they have in hand.
     for (const part of parts) part.catch(stop);

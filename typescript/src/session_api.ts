@@ -25,9 +25,9 @@ import type {
   TurnReply,
 } from "./contract.js";
 import { InvalidAnswerError } from "./errors.js";
+import { TurnReader } from "./live/turn_reader.js";
 import * as subjects from "./subjects.js";
-import { Flag } from "./timing.js";
-import { askUntilAnswered, decode, type Envelope, stamp } from "./wire.js";
+import { askUntilAnswered, type Envelope, stamp } from "./wire.js";
 
 const CHAT_ORIGIN = "chat";
 const PATIENCE_MS = 10_000;
@@ -176,6 +176,22 @@ export class SessionApi {
     return await this.request("session", "stop", fields, requestId);
   }
 
+  /**
+   * Return the updates of the turns of a session, from now on, for `for await`.
+   *
+   * A turn that runs already begins with a recap, if its worker offers one. Updates that come while
+   * the connection is down are lost: only the transcript is complete. Leaving the loop, or `close`,
+   * ends it.
+   */
+  async watch(sessionId: string): Promise<TurnReader> {
+    const session = await this.get(sessionId);
+    const { agent } = session;
+    const reader = new TurnReader(this.connection, this.#livePaths(session), { agent });
+    await reader.open();
+    reader.askForRecap(session.id);
+    return reader;
+  }
+
   /** Return the open question of the running turn of a session, if there is one. */
   async question(sessionId: string): Promise<OpenQuestionView | undefined> {
     const fields: Fields<TurnQuestion> = { session_id: sessionId };
@@ -207,35 +223,22 @@ export class SessionApi {
   async #waitForAnswer(submission: Submission): Promise<Submission> {
     const { session } = submission;
     const ended = new Map<string, TurnEnded>();
-    const heard = new Flag();
-    const subscriptions = this.#livePaths(session).map((path) =>
-      this.connection.nats.subscribe(subjects.turnEvent("ended", path), {
-        callback: (error, msg) => {
-          if (error !== null) return;
-          try {
-            const event = decode<TurnEnded>(msg.data);
-            ended.set(event.turn_id, event);
-            heard.set();
-          } catch {
-            this.connection.log("event_not_understood");
-          }
-        },
-      }),
-    );
+    const paths = this.#livePaths(session);
+    const reader = await new TurnReader(this.connection, paths, { withPieces: false }).open();
     try {
       let wasOver = false;
       for (;;) {
-        heard.clear();
         const isBusy = (await this.get(session.id)).is_busy ?? false;
         const found = answered(submission, await this.#rowsSince(submission), ended, isBusy);
         const isKnown = found?.turnId === undefined || ended.has(found.turnId);
         if (found !== undefined && (wasOver || isKnown)) return found;
         wasOver = found !== undefined;
-        await heard.wait(LOOK_AGAIN_MS);
-        this.connection.requireOpen();
+        for (const update of await reader.take(LOOK_AGAIN_MS)) {
+          if (update.type === "ended") ended.set(update.turn_id, update);
+        }
       }
     } finally {
-      for (const subscription of subscriptions) subscription.unsubscribe();
+      reader.close();
     }
   }
 

@@ -64,10 +64,15 @@ function live(head: string, path: LivePath): string {
   return `${ROOT}.${head}.${platform}.${account}.${audience}.${sessionId}`;
 }
 
-export const piece = (agent: string, path: LivePath) => live(`piece.${declaredName(agent)}`, path);
-export const recap = (agent: string, path: LivePath) => live(`recap.${declaredName(agent)}`, path);
+/** Return a token if it is a declared name, or stands for any. */
+const anyName = (token: string) => (token === "*" ? token : declaredName(token));
+
+export const piece = (agent: string, path: LivePath) => live(`piece.${anyName(agent)}`, path);
+export const recap = (agent: string, path: LivePath) => live(`recap.${anyName(agent)}`, path);
 export const follow = (agent: string, path: LivePath) =>
   live(`follow.${declaredName(agent)}`, path);
+/** Return the subject to ask for a recap of the turn whose piece came on a subject. */
+export const followOf = (piece: string) => piece.replace(`${ROOT}.piece.`, `${ROOT}.follow.`);
 export const turnEvent = (verb: string, path: LivePath) => live(`event.turn.${verb}`, path);
 
 export const inboxPrefix = (principal: string) => `_INBOX.${declaredName(principal)}`;

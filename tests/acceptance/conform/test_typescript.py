@@ -183,12 +183,47 @@ async def test_worker_and_adapter_have_the_rights_that_they_need(company: Compan
         await ask("recall", "recalls echo one | heard one")
         # Longer than a lease, with pieces.
         await ask("work 4 two", "heard two")
+        # The answer is the message that showed it while it was written.
+        assert (chat.sent[-1] or "").startswith("tick")
+        assert sum("tick" in (text or "") for text in chat.texts) > 1
+        assert chat.typing
         await ask("ask three", "Go on with three?")
         await ask("yes", "told yes")
+        company.platform.write(chat, "work 6 four")
+        await eventually(lambda: "tick" in (chat.said[-1] or ""))
         await adapter.kill()
-        company.platform.write(chat, "echo four")
         adapter.start()
         await eventually(lambda: chat.said[-1:] == ["heard four"])
+        # The draft of the killed process has become the answer, or is gone.
+        assert chat.said[-2:] == ["told yes", "heard four"]
+
+
+async def test_a_front_end_watches_a_turn(company: Company) -> None:
+    chat = company.platform.chat("watched", "dm")
+    person = {"PERSON": f"{PLATFORM}/{ACCOUNT}/person-watched"}
+    async with company.running(
+        "chat_adapter.js", "telegram-assistant", **company.adapter_variables
+    ):
+        company.platform.write(chat, "echo one")
+        await eventually(lambda: chat.said == ["heard one"])
+        company.platform.write(chat, "work 3 two")
+        await eventually(lambda: "tick" in (chat.said[-1] or ""))
+        watch = await asyncio.create_subprocess_exec(
+            *("node", str(company.examples / "watch_session.js")),
+            env=company.environment("web") | person,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert watch.stdout is not None
+        lines: list[str] = []
+        async with asyncio.timeout(60):
+            while not lines or not lines[-1].startswith("ended"):
+                lines.append((await watch.stdout.readline()).decode().strip())
+        watch.terminate()
+        await watch.wait()
+    # The turn ran already: it begins with what was shown so far.
+    assert lines[:2] == ["watching", "recap"]
+    assert {*lines[2:-1]} == {"text: tick"}
+    assert lines[-1] == "ended: ok"
 
 
 async def test_worker_and_adapter_outlast_a_killed_server(company: Company) -> None:

@@ -1,6 +1,7 @@
 // Deliver the messages of each chat in order, without one chat holding up the others.
 
 import type { Connection } from "../connection.js";
+import type { OutboundMessage } from "../contract.js";
 import { pause } from "../timing.js";
 import type { Entry, MessageSender, Outcome } from "./message_sender.js";
 
@@ -20,6 +21,7 @@ export class ChatQueues {
     private readonly sender: MessageSender,
     private readonly ending: AbortSignal,
     private readonly fail: () => void,
+    private readonly showPause: (message: OutboundMessage, signal: AbortSignal) => void,
   ) {}
 
   /** Append a held message to the queue of its chat. */
@@ -67,7 +69,9 @@ export class ChatQueues {
       const before = head.message.pause_before_ms ?? 0;
       if (before > 0 && !head.hasPaused && head.givenUp === undefined) {
         head.hasPaused = true;
-        await this.#pause(queue, before);
+        const over = new AbortController();
+        this.showPause(head.message, over.signal);
+        await this.#pause(queue, before).finally(() => over.abort());
         continue;
       }
       const outcome = await this.sender.attempt(head);

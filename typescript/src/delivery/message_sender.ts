@@ -8,7 +8,7 @@ import { described } from "../logs.js";
 import type { Delivered } from "../pull.js";
 import { backoff, now, pause } from "../timing.js";
 import { DeliveryEnded } from "./delivery_lease.js";
-import type { RateBudget } from "./rate_budget.js";
+import { chatOf, type RateBudget } from "./rate_budget.js";
 import {
   newProgress,
   type Progress,
@@ -46,11 +46,6 @@ export interface Entry {
 /** The last token of the subject of a message. */
 export function tokenOf(entry: Entry): string {
   return entry.raw.subject.slice(entry.raw.subject.lastIndexOf(".") + 1);
-}
-
-/** Return the id of the chat of a message, by which its rate is counted. */
-export function chatOf(message: OutboundMessage): string {
-  return String(message.target.chat?.id ?? message.target.sender?.id ?? "");
 }
 
 export type Outcome =
@@ -117,7 +112,7 @@ export class MessageSender {
         };
       }
       if (error instanceof RetryAfter) {
-        this.budget.pauseAfter(error, chatOf(entry.message));
+        this.budget.pauseAfter(error, chatOf(entry.message.target));
         this.connection.log("outbound_rate_limited", about);
         return this.#again(entry, error.seconds * 1000, "rate_limited");
       }

@@ -71,11 +71,12 @@ export class OutboundReader {
     private readonly platform: string,
     private readonly account: string,
     ending: AbortSignal,
+    showPause: (message: OutboundMessage, signal: AbortSignal) => void,
   ) {
     this.#durable = outboundDurable(platform, account);
     this.#ending = AbortSignal.any([ending, this.#failing.signal]);
     const fail = () => this.#failing.abort();
-    this.#queues = new ChatQueues(connection, sender, this.#ending, fail);
+    this.#queues = new ChatQueues(connection, sender, this.#ending, fail, showPause);
   }
 
   /** Deliver until the end; throws only if the connection is closed for good. */

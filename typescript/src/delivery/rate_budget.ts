@@ -1,5 +1,6 @@
 // Keep the messages of an account within the rates that its platform allows.
 
+import type { Source } from "../contract.js";
 import type { RetryAfter } from "../errors.js";
 import { now, pause } from "../timing.js";
 
@@ -9,6 +10,11 @@ const MOST_CHATS = 10_000;
 export interface Rates {
   perSecond?: number;
   perChatPerSecond?: number;
+}
+
+/** Return the id of the chat of an address, by which its rate is counted. */
+export function chatOf(target: Source): string {
+  return String(target.chat?.id ?? target.sender?.id ?? "");
 }
 
 export class RateBudget {
@@ -30,18 +36,38 @@ export class RateBudget {
     return Math.max(0, Math.max(this.#pausedUntil, this.#chats.get(chat) ?? 0) - now());
   }
 
+  /** Return in how many milliseconds a call for a chat is free; 0 if it is now. */
+  busyFor(chat: string): number {
+    return Math.max(this.pausedFor(chat), this.#freeAt - now());
+  }
+
+  /**
+   * Take what a call for a chat needs if it is free now; it reserves nothing.
+   *
+   * Returns the milliseconds to wait before the next try; 0 if the call may be made.
+   */
+  tryTake(chat: string): number {
+    const busyMs = this.busyFor(chat);
+    if (busyMs <= 0) this.#take(chat, now());
+    return Math.max(0, busyMs);
+  }
+
   /** Return when the next message to a chat may be sent; its place is reserved at once. */
   async wait(chat: string): Promise<void> {
-    const { perSecond, perChatPerSecond } = this.rates;
     const at = Math.max(now(), this.#freeAt, this.#chats.get(chat) ?? 0);
+    this.#take(chat, at);
+    if (at > now()) await pause(at - now());
+    // The pause of the account may be extended meanwhile.
+    while (this.#pausedUntil > now()) await pause(this.#pausedUntil - now());
+  }
+
+  #take(chat: string, at: number): void {
+    const { perSecond, perChatPerSecond } = this.rates;
     // Not `at`: a chat that has to wait takes no time from the others.
     if (perSecond) this.#freeAt = Math.max(now(), this.#freeAt) + 1000 / perSecond;
     if (perChatPerSecond) this.#chats.set(chat, at + 1000 / perChatPerSecond);
     if (this.#chats.size > MOST_CHATS) {
       this.#chats = new Map([...this.#chats].filter(([, free]) => free > now()));
     }
-    if (at > now()) await pause(at - now());
-    // The pause of the account may be extended meanwhile.
-    while (this.#pausedUntil > now()) await pause(this.#pausedUntil - now());
   }
 }
