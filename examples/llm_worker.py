@@ -117,7 +117,13 @@ class Model:
             AgentUnavailableError: The model is away or has too much to do.
             TurnFailedError: It refuses the request, or says nothing.
         """
-        body = {"model": name, "messages": talk.messages, "stream": True, "tools": described()}
+        body = {
+            "model": name,
+            "messages": talk.messages,
+            "tools": described(),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
         try:
             async with self._http.stream("POST", "/chat/completions", json=body) as response:
                 check(response)

@@ -78,6 +78,25 @@ class FakeClaude(Transport):
         answer: dict[str, Any] = response.get("response") or {}
         return answer
 
+    async def call_tool(self, server: str, name: str, arguments: dict[str, Any]) -> str:
+        """Call a tool of this process over the control channel, and return its text."""
+        begun = {"protocolVersion": "2025-06-18", "capabilities": {}}
+        begun |= {"clientInfo": {"name": "fake", "version": "1"}}
+        await self._tell_server(server, "initialize", begun)
+        await self._tell_server(server, "notifications/initialized", None)
+        called = {"name": name, "arguments": arguments}
+        answer = await self._tell_server(server, "tools/call", called)
+        return "".join(part["text"] for part in answer["result"]["content"])
+
+    async def _tell_server(
+        self, server: str, method: str, params: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        message |= {} if params is None else {"id": method, "params": params}
+        answer = await self.request("mcp_message", server_name=server, message=message)
+        told: dict[str, Any] = answer["mcp_response"]
+        return told
+
     async def after_tool(self) -> dict[str, Any]:
         """Call the hook that follows a tool, and return what it says."""
         [hook] = self._hooks["PostToolUse"]

@@ -10,7 +10,7 @@ text, so any worker can answer any turn.
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from http import HTTPStatus
@@ -25,6 +25,7 @@ from claude_agent_sdk import (
     PermissionResultAllow,
     PermissionResultDeny,
     ResultMessage,
+    SdkMcpTool,
     StreamEvent,
     TextBlock,
     ThinkingBlock,
@@ -33,6 +34,7 @@ from claude_agent_sdk import (
     ToolUseBlock,
     Transport,
     UserMessage,
+    create_sdk_mcp_server,
 )
 from claude_agent_sdk.types import PermissionResult
 
@@ -41,6 +43,7 @@ from chatlane_client.frameworks.shared.approvals import denial_of
 from chatlane_client.frameworks.shared.display import Display
 from chatlane_client.frameworks.shared.failures import OPERATOR_PAUSE, failure_of, status_failure
 from chatlane_client.frameworks.shared.files import PDF, LoadedFile, files_of
+from chatlane_client.frameworks.shared.kept_calls import KeptCalls
 from chatlane_client.frameworks.shared.options import TurnOptions, instructions_of
 from chatlane_client.frameworks.shared.rows import (
     Row,
@@ -58,6 +61,7 @@ from chatlane_schemas.content.prompts import prompt_of
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
 _MAX_RESULT_CHARACTERS: Final = 2_000
+_TOOL_SERVER: Final = "turn"
 _ASK_TOOL: Final = "AskUserQuestion"
 _STATUS_OF_ERROR: Final = {
     "authentication_failed": HTTPStatus.UNAUTHORIZED,
@@ -73,6 +77,7 @@ def turn_handler(
     *,
     model_of: Callable[[ModelOverride], str] | None = None,
     transport_of: Callable[[ClaudeAgentOptions], Transport] | None = None,
+    tools: Sequence[SdkMcpTool[Any]] = (),
     turn_options: TurnOptions | None = None,
 ) -> Handler:
     """Return a handler that answers turns with the Claude Agent SDK.
@@ -89,10 +94,16 @@ def turn_handler(
         options: Options of each run. `can_use_tool` of the options is replaced.
         model_of: Returns the model for the choice of a person; without it, the choice has no effect.
         transport_of: Returns what runs the CLI, for example on another machine.
+        tools: Functions of this process as tools, made by `claude_agent_sdk.tool`. The model calls
+            them `mcp__turn__` and their name. Their results are kept: another attempt at the turn
+            does not call them with the same arguments again.
         turn_options: Limits and formats.
     """
     given = options or ClaudeAgentOptions()
-    return _Answering(given, model_of, transport_of, turn_options or TurnOptions()).answer
+    if tools and not isinstance(given.mcp_servers, dict):
+        raise ValueError("tools cannot be added to a file of MCP servers: pass a dict of them")
+    limits = turn_options or TurnOptions()
+    return _Answering(given, model_of, transport_of, tuple(tools), limits).answer
 
 
 def history_text(rows: Iterable[Row]) -> str:
@@ -176,12 +187,13 @@ class _Answering:
     options: ClaudeAgentOptions
     model_of: Callable[[ModelOverride], str] | None
     transport_of: Callable[[ClaudeAgentOptions], Transport] | None
+    tools: tuple[SdkMcpTool[Any], ...]
     turn_options: TurnOptions
 
     async def answer(self, turn: Turn) -> Answer:
         """Run the CLI for a turn."""
         run = _Run(turn, self.turn_options)
-        options = run.settings(self._with_model(turn))
+        options = run.settings(self._with_tools(self._with_model(turn), KeptCalls(turn)))
         transport = self.transport_of(options) if self.transport_of is not None else None
         try:
             return await run.answer(ClaudeSDKClient(options, transport))
@@ -193,6 +205,13 @@ class _Answering:
             raise
         except Exception as exc:
             raise failure_of(exc, run.rows) from exc
+
+    def _with_tools(self, options: ClaudeAgentOptions, calls: KeptCalls) -> ClaudeAgentOptions:
+        if not self.tools or not isinstance(options.mcp_servers, dict):
+            return options
+        kept = [replace(tool, handler=_kept(tool, calls)) for tool in self.tools]
+        server = create_sdk_mcp_server(_TOOL_SERVER, tools=kept)
+        return replace(options, mcp_servers={**options.mcp_servers, _TOOL_SERVER: server})
 
     def _with_model(self, turn: Turn) -> ClaudeAgentOptions:
         if self.model_of is None or turn.model_override is None:
@@ -332,6 +351,17 @@ class _Run:
                 f"Claude: {errors[-1]}", again_in=OPERATOR_PAUSE, transcript=self.rows
             )
         return TurnFailedError(f"Claude: {result.subtype}", transcript=self.rows)
+
+
+def _kept(tool: SdkMcpTool[Any], calls: KeptCalls) -> Callable[[Any], Awaitable[dict[str, Any]]]:
+    """Return a tool whose calls are steps of the turn."""
+
+    async def call(arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - as the tool declares it
+        named = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+        result: dict[str, Any] = await calls.run(tool.name, named, lambda: tool.handler(arguments))
+        return result
+
+    return call
 
 
 def _with_context(prompt: Any, context: str | None) -> Any:  # noqa: ANN401 - one of four types

@@ -11,11 +11,13 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar, cast
 
 from agents import (
     Agent,
+    FunctionTool,
     ModelBehaviorError,
     RunConfig,
     Runner,
@@ -27,6 +29,13 @@ from agents.exceptions import AgentsException
 from agents.items import TResponseInputItem
 from agents.models.interface import Model
 from agents.run_config import CallModelData, ModelInputData
+from agents.tool import (
+    ToolOriginType,
+    get_function_tool_origin,
+    maybe_invoke_function_tool_failure_error_function,
+    set_function_tool_failure_error_function,
+)
+from agents.tool_context import ToolContext
 from openai.types.responses import (
     ResponseReasoningSummaryTextDeltaEvent,
     ResponseReasoningTextDeltaEvent,
@@ -40,6 +49,7 @@ from chatlane_client.frameworks.shared.approvals import denial_of
 from chatlane_client.frameworks.shared.display import Display
 from chatlane_client.frameworks.shared.failures import failure_of
 from chatlane_client.frameworks.shared.files import PDF, LoadedFile, files_of
+from chatlane_client.frameworks.shared.kept_calls import KeptCalls
 from chatlane_client.frameworks.shared.options import TurnOptions, instructions_of
 from chatlane_client.frameworks.shared.rows import (
     Row,
@@ -72,6 +82,9 @@ def turn_handler(
     """Return a handler that answers turns with an agent.
 
     * Tools with `needs_approval` are asked in the chat, as a permission.
+    * Results of function tools that are JSON are kept: another attempt at the turn does not call
+      these tools with these arguments again. This holds for the agent and for those in its
+      `handoffs`, but not for tools of MCP servers and for agents as tools.
     * Messages that arrive during a turn enter the next request to the model if the busy mode is
       `steer`.
     * A stopped turn is answered with the text so far.
@@ -224,7 +237,7 @@ class _Run:
 
     def __init__(self, turn: Turn, agent: Agent[Any], max_turns: int, options: TurnOptions) -> None:
         self._turn = turn
-        self._agent = agent
+        self._agent = _keeping(agent, KeptCalls(turn), {})
         self._max_turns = max_turns
         self._options = options
         self._display = Display(turn)
@@ -381,6 +394,53 @@ class _Run:
                 "last_prompt_tokens": last.input_tokens,
             }
         return {"usage": {name: it for name, it in counts.items() if it}, "gauges": gauges}
+
+
+def _keeping(agent: Agent[Any], calls: KeptCalls, known: dict[int, Agent[Any]]) -> Agent[Any]:
+    """Return an agent, and the agents that it hands off to, whose function tools are steps.
+
+    Args:
+        agent: The agent.
+        calls: The calls of the attempt.
+        known: The result for each agent so far, by its identity; agents may hand off in a circle.
+    """
+    if (kept := known.get(id(agent))) is not None:
+        return kept
+    tools = [_kept(tool, calls) if isinstance(tool, FunctionTool) else tool for tool in agent.tools]
+    known[id(agent)] = kept = agent.clone(tools=tools)
+    kept.handoffs = [
+        _keeping(other, calls, known) if isinstance(other, Agent) else other
+        for other in agent.handoffs
+    ]
+    return kept
+
+
+def _kept(tool: FunctionTool, calls: KeptCalls) -> FunctionTool:
+    origin = get_function_tool_origin(tool)
+    if origin is not None and origin.type is not ToolOriginType.FUNCTION:
+        # A nested run may stop for an approval, and its result is no result then.
+        return tool
+    # The SDK makes a text of an error inside of the tool. An error is not to be kept.
+    raising = set_function_tool_failure_error_function(copy(tool), None)
+
+    async def invoke(context: ToolContext[Any], arguments: str) -> Any:  # noqa: ANN401 - what a tool returns
+        try:
+            return await calls.run(
+                tool.name, arguments, lambda: raising.on_invoke_tool(context, arguments)
+            )
+        except ChatlaneClientError:
+            raise
+        except Exception as exc:
+            text = await maybe_invoke_function_tool_failure_error_function(
+                function_tool=tool, context=context, error=exc
+            )
+            if text is None:
+                raise
+            return text
+
+    kept = copy(tool)
+    kept.on_invoke_tool = invoke
+    return kept
 
 
 def _content(file: LoadedFile) -> dict[str, Any]:

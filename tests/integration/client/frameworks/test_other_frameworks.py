@@ -8,6 +8,7 @@ import pytest
 from agents import Agent, function_tool
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 from claude_agent_sdk import ClaudeAgentOptions
+from claude_agent_sdk import tool as claude_tool
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
@@ -15,7 +16,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 from nats.aio.client import Client
 
-from chatlane_client import Handler, open_connection
+from chatlane_client import Answer, Handler, Turn, TurnFailedError, open_connection
 from chatlane_client.frameworks import claude, langgraph, openai_agents
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import Chats, delivering, said, working
@@ -108,6 +109,84 @@ def claude_handler(sent: list[str]) -> Handler:
         return FakeClaude(act, options)
 
     return claude.turn_handler(transport_of=started)
+
+
+def counting_openai_handler(sent: list[str]) -> Handler:
+    """Return a handler whose tool fails at first, and whose model fails after it twice."""
+    calls: list[str] = []
+    results: list[str] = []
+
+    @function_tool
+    async def send_mail(to: str) -> str:
+        """Send a mail."""
+        calls.append(to)
+        if len(calls) == 1:
+            raise RuntimeError
+        sent.append(to)
+        return f"sent, number {len(sent)}"
+
+    def respond(call: ModelCall) -> ModelStep:
+        last = call.input[-1]
+        if last.get("type") != "function_call_output":
+            # Another attempt gives the call another id.
+            call_id = f"call-{len(results)}"
+            return ModelStep([function_call("send_mail", ARGUMENTS, call_id=call_id)])
+        results.append(str(last["output"]))
+        if len(results) < 3:
+            raise RuntimeError
+        return ModelStep([assistant_message(f"result: {last['output']}")])
+
+    model = ScriptedModel([ModelStep.respond(respond) for _ in range(20)])
+    mail = Agent[Any]("Mail", model=model, tools=[send_mail])
+    return openai_agents.turn_handler(mail)
+
+
+def counting_claude_handler(sent: list[str]) -> Handler:
+    """Return a handler whose model fails once after a tool."""
+    attempts: list[str] = []
+
+    @claude_tool("send_mail", "Send a mail.", {"to": str})
+    async def send_mail(arguments: dict[str, Any]) -> dict[str, Any]:
+        sent.append(arguments["to"])
+        return {"content": [{"type": "text", "text": f"sent, number {len(sent)}"}]}
+
+    async def act(fake: FakeClaude) -> Frames:
+        attempts.append("begun")
+        text = await fake.call_tool("turn", "send_mail", ARGUMENTS)
+        if len(attempts) == 1:
+            yield result("", is_error=True, subtype="error_during_execution", api_error_status=None)
+            raise AssertionError
+        yield result(f"result: {text}")
+
+    def started(options: ClaudeAgentOptions) -> FakeClaude:
+        return FakeClaude(act, options)
+
+    return claude.turn_handler(tools=[send_mail], transport_of=started)
+
+
+@pytest.mark.parametrize(
+    "handler_of",
+    [counting_openai_handler, counting_claude_handler],
+    ids=["openai-agents", "claude"],
+)
+async def test_another_attempt_does_not_call_a_tool_again(
+    client: Client, handler_of: Callable[[list[str]], Handler]
+) -> None:
+    sent: list[str] = []
+    chats = Chats()
+    handler = handler_of(sent)
+
+    async def killed_once(turn: Turn) -> Answer:
+        try:
+            return await handler(turn)
+        except TurnFailedError as exc:
+            # As if its worker had been killed: nothing goes to the next attempt but steps.
+            raise RuntimeError from exc
+
+    async with working(client, killed_once), delivering(client, chats.deliver) as adapter:
+        await adapter.publish(said("mail"))
+        await chats.until_said("result: sent, number 1")
+    assert sent == ["Ben"]
 
 
 CLAUDE_MEMORY = "The conversation so far:  [person] one [you] one  Answer this now:  two"

@@ -214,3 +214,30 @@ async def test_a_worker_that_stops_hands_on_what_tools_did() -> None:
     answer = await working
     assert isinstance(answer, NoReply)
     assert [row.content for row in answer.transcript] == [None, "rain in Oslo"]
+
+
+async def test_agents_that_hand_off_in_a_circle_keep_their_tools() -> None:
+    called: list[str] = []
+
+    @function_tool
+    def look(city: str) -> str:
+        """Look at the sky."""
+        called.append(city)
+        return "rain"
+
+    look_at = function_call("look", {"city": "Oslo"}, call_id="call-2")
+    model = ScriptedModel(
+        [
+            [function_call("transfer_to_sky", {}, call_id="call-1")],
+            [look_at],
+            [assistant_message("It rains.")],
+        ]
+    )
+    desk = Agent[Any]("Desk", model=model)
+    sky = Agent[Any]("Sky", model=model, tools=[look], handoffs=[desk])
+    desk.handoffs = [sky]
+    assert texts(await turn_handler(desk)(turn_of("weather?"))) == ["It rains."]
+    assert called == ["Oslo"]
+    # The agents of the caller stay as they were.
+    assert desk.handoffs == [sky]
+    assert sky.tools == [look]
