@@ -380,7 +380,7 @@ def split_chat(
 
 @run_async
 async def _split_chat(config: Path | None, chat: Person) -> bool:
-    from chatlane.domain.addressing.aliases import chat_alias
+    from chatlane.domain.addressing.alias_rows import chat_alias
     from chatlane.store.addressing import aliases
 
     async with (

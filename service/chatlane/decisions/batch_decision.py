@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.decisions.unit_of_work import UnitOfWork
-    from chatlane.domain.addressing.aliases import AliasId
+    from chatlane.domain.addressing.alias_rows import AliasId
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.deliveries import ArrivedReceipt
     from chatlane.domain.edits import Originals
     from chatlane.domain.erasure_key import ErasureKey
-    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.log import LogMessage
     from chatlane.domain.replies import Replies
+    from chatlane.domain.resolved_message import ResolvedMessage
     from chatlane.domain.states import Lane, Session
     from chatlane.domain.turns.questions import OpenQuestion
     from chatlane.store.addressing.dedupe_marks import Marks

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.commands.session_summaries import SessionSummary
-    from chatlane.domain.lanes import ResolvedMessage
+    from chatlane.domain.resolved_message import ResolvedMessage
     from chatlane.domain.states import Lane, Session
 
 _LISTING: Final = frozenset({CommandName.SESSIONS, CommandName.RESUME})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chatlane.domain.addressing.dedupe import digest_of
 from chatlane.domain.edits import Originals
-from chatlane.domain.lanes import details_json
+from chatlane.domain.resolved_message import details_json
 from chatlane.domain.turns.claims import NONE, rest_of_line
 from chatlane.domain.turns.lifecycle import MAX_TURN_MESSAGES, repeat_notice, void_turn
 from chatlane.errors import SupersededError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.edits import Original
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import ResolvedMessage
+    from chatlane.domain.resolved_message import ResolvedMessage
     from chatlane.domain.states import Lane, Session
     from chatlane.store.history.edits import Found, SessionMark
 

@@ -14,10 +14,11 @@ from chatlane.domain.commands import replies
 from chatlane.domain.commands.command_handlers import may_use
 from chatlane.domain.commands.command_words import CommandName
 from chatlane.domain.dead_letters import RejectedMessage
-from chatlane.domain.lanes import is_anothers, not_before, says_nothing
+from chatlane.domain.lanes import is_anothers, not_before
 from chatlane.domain.log import LogMessage
 from chatlane.domain.notices import ENGLISH
 from chatlane.domain.policy import next_reset, reset_reason
+from chatlane.domain.resolved_message import says_nothing
 from chatlane.store.addressing import aliases, identities, lanes
 from chatlane.store.conversations import sessions
 from chatlane_schemas.codec import DecodeError, decode
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
     from chatlane.domain.addressing.keys import ParsedKey
     from chatlane.domain.catalog import Catalog
-    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.policy import ResetPolicy
+    from chatlane.domain.resolved_message import ResolvedMessage
     from chatlane.domain.states import Session
 
 Facts = dict[str, object]

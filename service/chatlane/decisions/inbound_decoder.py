@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic_core import from_json
 
-from chatlane.domain.addressing.aliases import AliasBook, AliasId, Resolved, lookups
+from chatlane.domain.addressing.alias_rows import AliasId, Resolved, lookups
 from chatlane.domain.addressing.dedupe import digests, digests_of_message, former_digests
 from chatlane.domain.addressing.keys import NoConversation, session_key
 from chatlane.domain.addressing.people import person_form
@@ -18,8 +18,8 @@ from chatlane.domain.commands.command_words import CommandName, parse_command
 from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.deliveries import ArrivedReceipt, DeliveryKey
 from chatlane.domain.effects import without_nulls
-from chatlane.domain.lanes import ResolvedMessage, details_json
 from chatlane.domain.limits.message_limits import Counted, counters, pair_of
+from chatlane.domain.resolved_message import ResolvedMessage, details_json
 from chatlane.observability.tracing import PARENT
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.content.elements import Press
@@ -30,6 +30,7 @@ from chatlane_schemas.source import source_json
 from chatlane_schemas.topology.subjects import SubjectError, chat_token_of, parse_log
 
 if TYPE_CHECKING:
+    from chatlane.domain.addressing.aliases import AliasBook
     from chatlane.domain.catalog import Account, Agent, Catalog, DeliveryPolicy, Platform
     from chatlane.domain.commands.command_words import Command
     from chatlane.domain.limits.message_limits import Pair

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chatlane.domain.addressing.sources import ChatClass
     from chatlane.domain.catalog import Catalog
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import ResolvedMessage
+    from chatlane.domain.resolved_message import ResolvedMessage
 
 # For this time routed messages of an ended session may still be answered.
 _ANSWERED_WITHIN: Final = timedelta(days=1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.deliveries import ArrivedReceipt, DeliveryKey
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import ResolvedMessage
+    from chatlane.domain.resolved_message import ResolvedMessage
     from chatlane.postgres.pool import Connection
 
 

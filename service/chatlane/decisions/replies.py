@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from asyncpg.pool import PoolConnectionProxy
 
-    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.replies import RepliedRow
+    from chatlane.domain.resolved_message import ResolvedMessage
     from chatlane.domain.states import Lane
     from chatlane.store.history.edits import SessionMark
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from chatlane.decisions.claim_recovery import recall, require_known
 from chatlane.decisions.erased_messages import note_erased
-from chatlane.domain.addressing.aliases import AliasId, AliasKind
+from chatlane.domain.addressing.alias_rows import AliasId, AliasKind
 from chatlane.domain.addressing.owners import parse_owner_text
 from chatlane.domain.addressing.people import is_lasting, person_form
 from chatlane.domain.addressing.sources import class_of

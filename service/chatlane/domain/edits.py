@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from chatlane.domain.counts import ChangeOutcome
     from chatlane.domain.effects import Effects, MessageRow
-    from chatlane.domain.lanes import ResolvedMessage
+    from chatlane.domain.resolved_message import ResolvedMessage
     from chatlane_schemas.inbound import Attachment
 
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*", re.ASCII)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from chatlane.domain.counts import Count
     from chatlane.domain.deliveries import DeliveredPiece, Delivery, DeliveryKey, NewDelivery
-    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.log import Trace
+    from chatlane.domain.resolved_message import ResolvedMessage
     from chatlane.domain.states import Session, Turn
     from chatlane.domain.turns.questions import QuestionChange
     from chatlane_schemas.results import ResultMessage

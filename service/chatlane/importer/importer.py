@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from chatlane.domain.addressing.aliases import lookups
+from chatlane.domain.addressing.alias_rows import lookups
 from chatlane.domain.addressing.keys import MAX_KEY_BYTES, NoConversation, session_key
 from chatlane.domain.effects import MessageRow, without_nulls
 from chatlane.domain.ids import derived_id

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from chatlane.decisions.batch_decision import BatchDecision, DecodedMessage, commands_in, decoded
 from chatlane.decisions.inbound_decoder import ValidatedEvent
 from chatlane.domain.dead_letters import RejectedMessage
-from chatlane.domain.lanes import starts_turn
 from chatlane.domain.limits.shares import declared_owners, label_of, owner_of
+from chatlane.domain.resolved_message import starts_turn
 from chatlane.domain.turns.turn_results import ArrivedResult
 from chatlane.errors import (
     ResultAheadError,

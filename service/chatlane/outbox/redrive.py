@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic_core import from_json
 
-from chatlane.domain.addressing.aliases import lookups, person_lookups
+from chatlane.domain.addressing.alias_rows import lookups, person_lookups
 from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.effects import Effects, Publication
 from chatlane.domain.log import MOST_PARTITIONS

@@ -24,7 +24,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from chatlane.domain.addressing.aliases import chat_alias
+from chatlane.domain.addressing.alias_rows import chat_alias
 from chatlane.domain.addressing.dedupe import digests_of_message
 from chatlane.domain.addressing.owners import shared_key
 from chatlane.domain.addressing.sources import address_of

@@ -19,7 +19,8 @@ from chatlane.domain.catalog import canonical_profile
 from chatlane.domain.counts import CountName
 from chatlane.domain.effects import Effects
 from chatlane.domain.ids import derived_id
-from chatlane.domain.lanes import Placement, ResolvedMessage, details_json
+from chatlane.domain.lanes import Placement
+from chatlane.domain.resolved_message import ResolvedMessage, details_json
 from chatlane.domain.sessions.refusals import conflict, invalid, no_lane
 from chatlane.domain.sessions.session_flags import opened_session
 from chatlane.domain.states import Lane

@@ -12,7 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from chatlane.domain.addressing.aliases import AliasBook, lookups
+from chatlane.domain.addressing.alias_rows import lookups
+from chatlane.domain.addressing.aliases import AliasBook
 from chatlane.domain.addressing.keys import session_key
 from chatlane.domain.addressing.sources import Address
 from chatlane.domain.catalog import Account, Agent, Catalog, Platform

@@ -11,8 +11,9 @@ from chatlane.domain.addressing.sources import address_of
 from chatlane.domain.catalog import Agent
 from chatlane.domain.edits import Edit, Originals, is_older
 from chatlane.domain.effects import EARLY, Effects
-from chatlane.domain.lanes import Placement, ResolvedMessage, details_json
+from chatlane.domain.lanes import Placement
 from chatlane.domain.policy import ResetPolicy
+from chatlane.domain.resolved_message import ResolvedMessage, details_json
 from chatlane_schemas.source import source_json
 from tests.support.worlds.edit_model import EVENTS, Rule, Said
 

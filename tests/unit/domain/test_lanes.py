@@ -10,8 +10,9 @@ import pytest
 
 from chatlane.domain.catalog import Agent
 from chatlane.domain.effects import Effects
-from chatlane.domain.lanes import Placement, ResolvedMessage, details_json
+from chatlane.domain.lanes import Placement
 from chatlane.domain.policy import ResetPolicy
+from chatlane.domain.resolved_message import ResolvedMessage, details_json
 from chatlane.domain.states import Lane, Session
 from chatlane_schemas.codec import decode
 from chatlane_schemas.events import SessionEnded, SessionStarted

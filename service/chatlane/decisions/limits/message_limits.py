@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import ResolvedMessage
     from chatlane.domain.limits.message_limits import Bucket, Counter
+    from chatlane.domain.resolved_message import ResolvedMessage
     from chatlane.domain.states import Session
 
 

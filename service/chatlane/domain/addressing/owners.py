@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from chatlane.domain.addressing.aliases import AliasId, AliasKind
+from chatlane.domain.addressing.alias_rows import AliasId, AliasKind
 from chatlane.domain.addressing.keys import (
     escaped,
     is_shared,

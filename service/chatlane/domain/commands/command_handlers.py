@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from chatlane.domain.commands.command_words import CommandRules
     from chatlane.domain.commands.session_summaries import ShownList
     from chatlane.domain.effects import Effects
-    from chatlane.domain.lanes import Placement, ResolvedMessage
+    from chatlane.domain.lanes import Placement
     from chatlane.domain.notices import Notices
+    from chatlane.domain.resolved_message import ResolvedMessage
 
 MAX_LISTED: Final = 10
 _NO_TITLE: Final = "-"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from chatlane.domain.addressing.aliases import (
-    AliasBook,
+from chatlane.domain.addressing.alias_rows import (
     AliasId,
     AliasKind,
     AliasRow,
@@ -14,6 +13,7 @@ from chatlane.domain.addressing.aliases import (
     are_handed_over,
     person_lookups,
 )
+from chatlane.domain.addressing.aliases import AliasBook
 from chatlane.postgres.pool import columns, expect_rows
 
 if TYPE_CHECKING:

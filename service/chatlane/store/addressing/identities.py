@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 
-from chatlane.domain.addressing.aliases import AliasBook, AliasId, AliasKind, lookups
+from chatlane.domain.addressing.alias_rows import AliasId, AliasKind, lookups
+from chatlane.domain.addressing.aliases import AliasBook
 from chatlane.domain.addressing.owners import (
     Identity,
     Span,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chatlane.decisions.batch_decision import BatchDecision, decoded
-from chatlane.domain.addressing.aliases import chat_alias
+from chatlane.domain.addressing.alias_rows import chat_alias
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.policy import ResetPolicy
 from chatlane.store.addressing import aliases

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.addressing.aliases import (
-    AliasBook,
+from chatlane.domain.addressing.alias_rows import (
     AliasId,
     AliasKind,
     AliasRow,
@@ -18,6 +17,7 @@ from chatlane.domain.addressing.aliases import (
     chat_alias,
     lookups,
 )
+from chatlane.domain.addressing.aliases import AliasBook
 from chatlane.domain.addressing.keys import session_key
 from chatlane.domain.addressing.people import person_form
 from chatlane.domain.addressing.sources import Address

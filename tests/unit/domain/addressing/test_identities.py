@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from chatlane.domain.addressing.aliases import (
-    AliasBook,
+from chatlane.domain.addressing.alias_rows import (
     AliasId,
     AliasKind,
     AliasRow,
@@ -17,6 +16,7 @@ from chatlane.domain.addressing.aliases import (
     Resolved,
     lookups,
 )
+from chatlane.domain.addressing.aliases import AliasBook
 from chatlane.domain.addressing.dedupe import digests
 from chatlane.domain.addressing.keys import session_key
 from chatlane.domain.addressing.owners import Identity, Span, identity_with, owner_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatlane.domain.addressing.aliases import AliasId, AliasKind
+from chatlane.domain.addressing.alias_rows import AliasId, AliasKind
 from chatlane.domain.addressing.owners import alias_of, owner_of, owner_text, parse_owner_text
 from chatlane_schemas.session_api.people import Person
 
