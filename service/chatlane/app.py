@@ -81,12 +81,7 @@ from chatlane.turns.timed_resets import TimedEnds
 from chatlane_schemas.topology.streams import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Coroutine,
-    )
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
     from datetime import datetime
 
     from chatlane.config.settings import Settings

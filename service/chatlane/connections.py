@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from chatlane.config.settings import NatsSettings, Settings
+    from chatlane.config.setting_groups import NatsSettings
+    from chatlane.config.settings import Settings
     from chatlane.postgres.pool import Store
     from chatlane_schemas.topology.streams import DurableSpec, StreamSpec
 

@@ -15,12 +15,7 @@ from typing_extensions import override
 from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.platform import Platform
 from chatlane_adapters.kit.settings import AdapterMediaSettings
-from chatlane_adapters.slack.calls import (
-    ACCOUNT_PAUSE,
-    RefusedTokenError,
-    UncertainCallError,
-    done,
-)
+from chatlane_adapters.slack.calls import ACCOUNT_PAUSE, RefusedTokenError, UncertainCallError, done
 from chatlane_adapters.slack.decode import Bot
 from chatlane_adapters.slack.files import FileFetcher
 from chatlane_adapters.slack.intake import Intake, Patience

@@ -21,12 +21,7 @@ from chatlane.domain.dead_letters import RejectedMessage
 from chatlane.domain.limits.shares import declared_owners, label_of, owner_of
 from chatlane.domain.resolved_message import starts_turn
 from chatlane.domain.turns.turn_results import ArrivedResult
-from chatlane.errors import (
-    ResultAheadError,
-    StoreUnavailableError,
-    SupersededError,
-    TransientError,
-)
+from chatlane.errors import ResultAheadError, StoreUnavailableError, SupersededError, TransientError
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.ingest.intake import Batch
 from chatlane.nats.tasks import end_task

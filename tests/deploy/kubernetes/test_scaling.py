@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from chatlane.config.settings import PostgresSettings, Settings, load_settings
+from chatlane.config.setting_groups import PostgresSettings
+from chatlane.config.settings import Settings, load_settings
 from chatlane.durations import parse_duration
 from tests.deploy.kubernetes.custom_resources import is_custom, validate
 from tests.deploy.kubernetes.manifests import (

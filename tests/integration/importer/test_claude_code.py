@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from chatlane.importer.exports.adoption import Destination
-from chatlane.importer.exports.claude_code import (
-    NoDirectoryError,
-    conversations,
-    default_directory,
-)
+from chatlane.importer.exports.claude_code import NoDirectoryError, conversations, default_directory
 from chatlane.importer.records import Omissions, Report
 from chatlane.postgres.pool import Store
 from tests.integration.importer.exports import (

@@ -7,7 +7,7 @@ from typing import Final, get_args
 import asyncpg
 import pytest
 
-from chatlane.config.settings import DeadLetterSettings, RetentionSettings, StreamsSettings
+from chatlane.config.setting_groups import DeadLetterSettings, RetentionSettings, StreamsSettings
 from chatlane.privacy import export_records
 from chatlane_schemas.topology.streams import StreamName, declared_streams
 from tests.support.data_classification import TABLES, Erasure

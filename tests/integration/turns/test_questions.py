@@ -16,12 +16,7 @@ from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.turns.message_expiry import MessageExpiry
 from chatlane_schemas.content.buttons import Button
 from chatlane_schemas.content.editor_calls import EditorCall, EditorMethod, EditorResult
-from chatlane_schemas.content.questions import (
-    FieldKind,
-    FormField,
-    QuestionKind,
-    QuestionState,
-)
+from chatlane_schemas.content.questions import FieldKind, FormField, QuestionKind, QuestionState
 from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.questions import (
     OpenQuestionView,

@@ -19,13 +19,7 @@ from chatlane.cli.sessions.views import (
     title_of,
 )
 from chatlane.cli.shared.error_report import CommandError
-from chatlane.cli.shared.options import (
-    AsJson,
-    Config,
-    Limit,
-    Principal,
-    read_client_settings,
-)
+from chatlane.cli.shared.options import AsJson, Config, Limit, Principal, read_client_settings
 from chatlane.cli.shared.terminal import open_console, plain, print_json
 from chatlane_client.api.catalogue import SessionFilters
 from chatlane_schemas.session_api.sessions import SessionCounts, SessionOrder, SessionView

@@ -7,9 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.addressing.keys import escaped
-from chatlane.domain.addressing.people import (
-    people_in,
-)
+from chatlane.domain.addressing.people import people_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,24 +12,14 @@ from pydantic_core import to_json
 
 from chatlane.domain.counts import CountName
 from chatlane.domain.dead_letters import add_dead_letter
-from chatlane.domain.effects import (
-    Effects,
-    Publication,
-    UnansweredTurn,
-)
+from chatlane.domain.effects import Effects, Publication, UnansweredTurn
 from chatlane.domain.fast_json import turn_notice
 from chatlane.domain.ids import derived_id, time_of
 from chatlane.domain.notices import NoticeId
 from chatlane.domain.outbound_builder import Speaking
-from chatlane.domain.sessions.session_flags import (
-    count_interruption,
-    suspend_session,
-)
+from chatlane.domain.sessions.session_flags import count_interruption, suspend_session
 from chatlane.domain.states import Session, Turn
-from chatlane.domain.turns.turn_events import (
-    note_ended,
-    note_waiting,
-)
+from chatlane.domain.turns.turn_events import note_ended, note_waiting
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.live_turns import TurnFailure, TurnOutcome, WaitReason
 from chatlane_schemas.outbound import OutboundKind

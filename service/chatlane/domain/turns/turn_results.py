@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.counts import CountName
 from chatlane.domain.dead_letters import add_dead_letter
-from chatlane.domain.effects import (
-    Effects,
-    LateRow,
-    MessageRow,
-    UnansweredTurn,
-    without_nulls,
-)
+from chatlane.domain.effects import Effects, LateRow, MessageRow, UnansweredTurn, without_nulls
 from chatlane.domain.ids import derived_id
 from chatlane.domain.notices import NoticeId
 from chatlane.domain.outbound_builder import Speaking
-from chatlane.domain.sessions.session_flags import (
-    count_answer,
-    leave_note,
-)
+from chatlane.domain.sessions.session_flags import count_answer, leave_note
 from chatlane.domain.turns.claims import go_on
 from chatlane.domain.turns.lifecycle import (
     TurnFailed,
@@ -36,10 +27,7 @@ from chatlane.domain.turns.lifecycle import (
     repeat_notice,
     wait_for_agent,
 )
-from chatlane.domain.turns.turn_events import (
-    note_ended,
-    note_waiting,
-)
+from chatlane.domain.turns.turn_events import note_ended, note_waiting
 from chatlane_schemas.content.visible_text import is_blank
 from chatlane_schemas.dead import DeadReason, Stage
 from chatlane_schemas.live_turns import TurnFailure, TurnOutcome, WaitReason

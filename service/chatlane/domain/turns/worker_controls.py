@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.counts import CountName
-from chatlane.domain.effects import (
-    Control,
-    Effects,
-)
+from chatlane.domain.effects import Control, Effects
 from chatlane.domain.turns.lifecycle import void_turn
-from chatlane.domain.turns.turn_events import (
-    note_question_over,
-    withdraw_question,
-)
+from chatlane.domain.turns.turn_events import note_question_over, withdraw_question
 from chatlane_schemas.codec import encode
 from chatlane_schemas.content.questions import QuestionEnd
 from chatlane_schemas.topology.subjects import control as control_subject
