@@ -6,6 +6,7 @@ The package depends on pydantic only, so that any NATS client can use it.
 from chatlane_schemas.answers import answer_to
 from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.content.buttons import Button, TextFormat
+from chatlane_schemas.content.editor_calls import EditorError
 from chatlane_schemas.content.questions import (
     FieldKind,
     FormField,
@@ -138,6 +139,7 @@ __all__ = [
     "DeliveryFailed",
     "DeliveryFailure",
     "DeliveryState",
+    "EditorError",
     "EndReason",
     "Envelope",
     "FieldKind",

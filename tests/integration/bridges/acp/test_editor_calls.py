@@ -16,7 +16,7 @@ from chatlane_client import (
     TranscriptApi,
     Turn,
 )
-from chatlane_schemas.content.editor_calls import EditorError
+from chatlane_schemas import EditorError
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.people import Person
 from tests.integration.client.routing import working
