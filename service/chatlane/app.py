@@ -6,7 +6,6 @@ Only this module, `connections` and the command line read the settings.
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from chatlane.domain.counts import Inconsistency
 from chatlane.domain.limits.shares import declared_owners, declared_owners_of_streams
 from chatlane.domain.log import LOGS
 from chatlane.errors import SchemaMismatchError, TransientError
+from chatlane.garbage import collect_rarely
 from chatlane.ingest.batch_committer import Batches
 from chatlane.ingest.idle_partitions import IdleCheck
 from chatlane.ingest.intake import Intake
@@ -94,8 +94,6 @@ if TYPE_CHECKING:
 
 VERSION: Final = version("chatlane")
 
-# Growth of the number of objects in memory that starts the next garbage collection.
-_COLLECT_AFTER: Final = 20_000
 _START_PAUSE: Final = timedelta(milliseconds=500)
 # A reader that could not be opened for this long counts as not moving.
 _READER_PATIENCE: Final = timedelta(seconds=10)
@@ -250,7 +248,7 @@ async def open_app(settings: Settings) -> AsyncIterator[App]:
 
 async def run(settings: Settings) -> int:
     """Run a router until SIGTERM or SIGINT; return the exit code of the process."""
-    _collect_rarely()
+    collect_rarely()
     stop = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
@@ -270,17 +268,6 @@ async def _run(settings: Settings, stop: asyncio.Event) -> int:
         else:
             await routing
     return 1 if app.has_ended.is_set() else 0
-
-
-def _collect_rarely() -> None:
-    """Run the garbage collector less often, and exempt the objects that exist at start.
-
-    The service makes almost no reference cycles, but every message makes some tens of objects: with
-    the default threshold the collector took a quarter of the processor time.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER)
 
 
 async def route(app: App, stop: asyncio.Event) -> None:

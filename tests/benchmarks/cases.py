@@ -143,8 +143,9 @@ async def write_log(rig: Rig, case: Case, messages: int) -> Log:
         arguments: tuple[object, ...] = ("--mix",)
     else:
         arguments = ("--profile", case.profile, "--chats", case.chats or messages)
-    # The first message to each chat opens its session; that is another case.
-    warm_up = max(messages // _WARM_UP_PART, case.chats)
+    # The first message to each chat opens its session; that is another case. Answers come after most
+    # sessions are open: what opened them belongs to the round trip, however many there are.
+    warm_up = 0 if case.is_answered else max(messages // _WARM_UP_PART, case.chats)
     return await _filled(rig, messages, warm_up, *arguments)
 
 

@@ -89,7 +89,7 @@ _OUTPUTS: Final = ("ROUTED", "TURNS", "OUTBOUND", "EVENTS")
 FORGET_SQL: Final[LiteralString] = """
 -- bench: start from nothing; the logs and the cursors in them go on
 TRUNCATE lanes, sessions, seen, waiting, turns, messages, outbox, searchable, search_progress,
-    dead_letters
+    dead_letters, deliveries
 """
 HUGE_PAGES_SQL: Final[LiteralString] = """
 -- bench: whether the memory of the server is in huge pages

@@ -82,10 +82,12 @@ async def _echo(
 ) -> None:
     from chatlane.cli.echo_worker import serve
     from chatlane.connections import bus_options
+    from chatlane.garbage import collect_rarely
     from chatlane.nats.connection import Bus, open_bus
     from chatlane.nats.tasks import end_task
     from chatlane.observability.health import open_worker_health
 
+    collect_rarely()
     opened: list[Bus] = []
 
     async def serving() -> None:

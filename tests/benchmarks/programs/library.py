@@ -53,7 +53,8 @@ FROM unnest($1::uuid[], $2::text[]) AS new (id, marks)
 # An index of this size is made faster than it grows; what it costs to grow is not the question.
 WITHOUT_INDEX_SQL: Final = "DROP INDEX IF EXISTS searchable_terms_idx"
 INDEX_SQL: Final = (
-    "CREATE INDEX searchable_terms_idx ON searchable USING gin (terms) WITH (fastupdate = off)"
+    "CREATE INDEX searchable_terms_idx ON searchable USING gin (terms) "
+    "WITH (gin_pending_list_limit = 256)"
 )
 
 

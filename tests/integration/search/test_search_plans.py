@@ -58,7 +58,7 @@ INSERT INTO searchable (session_id, removal, seq, id, terms)
         FROM messages JOIN sessions ON sessions.id = session_id
         WHERE seq <= 20 ORDER BY seq, session_id
     ) AS numbered;
-CREATE INDEX searchable_terms_idx ON searchable USING gin (terms) WITH (fastupdate = off);
+CREATE INDEX searchable_terms_idx ON searchable USING gin (terms) WITH (gin_pending_list_limit = 256);
 ANALYZE;
 """
 HOT: Final = UUID(int=1)
