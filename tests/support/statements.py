@@ -24,6 +24,7 @@ _RUNS_SQL: Final = frozenset(
 _OTHER_MODULES: Final = (
     "catalogue_sql.",
     "erase_sql.",
+    "person_rows_sql.",
     "erasure_list_sql.",
     "export_sql.",
     "retention_sql.",

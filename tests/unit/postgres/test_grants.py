@@ -32,6 +32,7 @@ PEOPLE = (
     "identities.",
     "catalogue_sql.",
     "erase_sql.",
+    "person_rows_sql.",
     "erasure_list_sql.",
     "export_sql.",
     "retention_sql.",
@@ -60,8 +61,8 @@ REVIEWED = {
     ("importer/hermes_files.py", "'SELECT count(*) FROM sqlite_master'"),
     ("store/dead_letters.py", "query"),  # one of two constants
     ("store/keyed_rows.py", "query"),  # one of its constants
-    ("privacy/erase_sql.py", "edge_sql"),  # constants of a list
-    ("privacy/erase_sql.py", "found_sql"),
+    ("privacy/person_rows_sql.py", "edge_sql"),  # constants of a list
+    ("privacy/person_rows_sql.py", "found_sql"),
     ("privacy/erasure_list_sql.py", "query"),  # one of two constants
     ("postgres/grants.py", "statements(roles)"),  # the owner's
     ("postgres/migrations.py", "\"SELECT to_regclass('schema_migrations') IS NOT NULL\""),
