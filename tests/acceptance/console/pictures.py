@@ -72,7 +72,9 @@ async def draw(directory: Path) -> None:
             await picture("conversation", f"#{place}", ".row.assistant[id] table", theme)
             await picture("overview", "#/operators", ".sparkline", theme)
         await picture("phone", f"#{place}", ".row.assistant[id] table", "light", _PHONE)
-        await picture("story", f"#{place.replace('session', 'story')}", ".facts dd", "light")
+        await picture(
+            "story", f"#{place.replace('session', 'story')}", ".facts-side > .facts dd", "light"
+        )
 
 
 if __name__ == "__main__":
