@@ -67,7 +67,7 @@ async def _create(request: SessionCreate, call: Call) -> Outcome:
     if isinstance(place, ApiError):
         return place
     lane, key = place
-    agent = _agent(key, call.catalog)
+    agent = _agent(key, call.catalog, has_lane=lane is not None)
     if agent is None:
         return invalid("profile: not declared, or not for this account")
     effects = Effects()
@@ -130,9 +130,12 @@ async def _place(
     return lane or Lane(key_text(key), session_id), key
 
 
-def _agent(key: ParsedKey, catalog: Catalog) -> Agent | None:
-    """Return the agent of a profile; the lane's account must be allowed to address it."""
-    if key.platform in catalog.platforms:
+def _agent(key: ParsedKey, catalog: Catalog, *, has_lane: bool) -> Agent | None:
+    """Return the agent of a profile; the account of a lane must be allowed to address it.
+
+    Without a lane the key has no account of a platform: its names are those of origin and principal.
+    """
+    if has_lane and key.platform in catalog.platforms:
         found = catalog.resolve_profile(key.platform, key.account, key.profile)
         return None if isinstance(found, DeadReason) else found.agent
     name = catalog.profiles.get(key.profile)

@@ -76,6 +76,19 @@ async def test_a_session_without_a_lane_is_spoken_in_by_its_id(
     assert "previous_session_id" not in started
 
 
+async def test_the_origin_of_a_session_without_a_lane_may_be_the_name_of_a_platform(
+    kernel: Kernel, caller: Caller
+) -> None:
+    """A console opens sessions of origin `console`, also where people of `console` are declared."""
+    session = await created(caller, origin="slack")
+    await caller.changed("submit", session.id, text="hello")
+    await kernel.run_all()
+
+    assert (session.origin, session.platform, session.agent) == ("slack", "slack", "main")
+    assert await kernel.said(session.id) == ["hello", "ok"]
+    assert await not_created(caller, origin="slack", profile="none") is ApiErrorCode.INVALID
+
+
 async def test_a_session_on_a_lane_is_where_its_next_message_goes(
     kernel: Kernel, caller: Caller
 ) -> None:
