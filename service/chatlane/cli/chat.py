@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import nats.errors
 import typer
+from pydantic import ValidationError
 
 from chatlane.cli.shared.error_report import UNANSWERED, WRONG_SETTINGS, CommandError
 from chatlane.cli.shared.options import (
@@ -83,6 +84,11 @@ def chat(
     """
     if not person.strip():
         raise CommandError("--as needs a name, such as `--as ann`", exit_code=WRONG_SETTINGS)
+    try:
+        Sender(id=person, name=person)
+    except ValidationError as exc:
+        problem = f"the name after --as {exc.errors()[0]['msg'].removeprefix('id ')}"
+        raise CommandError(problem, exit_code=WRONG_SETTINGS) from exc
     settings = read_client_settings(config)
     _check_declared(settings, account, profile)
     asyncio.run(_talk(settings, Address(person, account, profile), wait))

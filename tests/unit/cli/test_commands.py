@@ -1,10 +1,14 @@
 """What the command line says without any server."""
 
+import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TextIO
 from uuid import UUID
 
 import pytest
@@ -14,7 +18,7 @@ from chatlane.cli.commands import app
 from chatlane.cli.shared.error_report import CommandError
 from chatlane.cli.shared.options import DEV_CONFIG
 from chatlane.cli.shared.short_ids import matching, only_match, short_digits
-from chatlane.cli.shared.terminal import age
+from chatlane.cli.shared.terminal import age, typed_lines
 from chatlane.errors import StoreUnavailableError
 from chatlane_devkit.dev.server import STATE_FILE
 from tests.support.logs import restored_logging
@@ -109,6 +113,7 @@ def test_a_person_need_not_stand_on_the_command_line(cli: CliRunner) -> None:
         ("list", "--person", "A b/local/ann"),
         ("list", "--platform", "no such!"),
         ("list", "--active", "soon"),
+        ("list", "--principal", "A b"),
         ("--limit", "1", "list"),
         ("title", "agent:main:terminal:local:dm:ann", "words", "--clear"),
         ("label", "agent:main:terminal:local:dm:ann", "words", "--clear"),
@@ -129,6 +134,43 @@ def test_a_wrong_command_line_is_refused_before_any_server_is_asked(
     assert refused.exit_code == 2, refused.output
     assert refused.stderr
     assert "Traceback" not in refused.output
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "\udcff"])
+def test_a_name_that_is_no_id_is_refused(cli: CliRunner, name: str) -> None:
+    refused = cli.invoke(app, ["chat", "--as", name])
+
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("chatlane: the name after --as ")
+    assert len(refused.stderr.splitlines()) == 1
+
+
+async def read_lines(stream: TextIO) -> list[str]:
+    return [line async for line in typed_lines(stream)]
+
+
+async def test_a_line_of_a_file_need_not_be_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"a\xff\nb\n")
+
+    with path.open(encoding="utf-8") as file:
+        assert await read_lines(file) == ["a\N{REPLACEMENT CHARACTER}\n", "b\n"]
+
+
+async def test_a_line_that_no_message_can_hold_is_told() -> None:
+    theirs, ours = os.pipe()
+
+    def write() -> None:
+        with suppress(BrokenPipeError), os.fdopen(ours, "w", encoding="utf-8") as pipe:
+            pipe.write("x" * 3_000_000)
+
+    writing = asyncio.to_thread(write)
+    with os.fdopen(theirs, encoding="utf-8") as pipe:
+        reading = asyncio.create_task(read_lines(pipe))
+        written = asyncio.create_task(writing)
+        with pytest.raises(CommandError, match="a line has more than 1048576 bytes"):
+            await reading
+    await written
 
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "event.json"

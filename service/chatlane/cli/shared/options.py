@@ -12,6 +12,7 @@ import typer
 
 from chatlane.cli.shared.error_report import CommandError
 from chatlane.durations import format_duration, parse_duration
+from chatlane_schemas.topology.subjects import SubjectError, declared_name
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -42,10 +43,25 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries t
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, for other programs.")
 ]
+
+
+def _declared_name(text: str) -> str:
+    """Return the name of a principal.
+
+    Raises:
+        typer.BadParameter: It cannot stand in a subject.
+    """
+    try:
+        return declared_name(text)
+    except SubjectError as exc:
+        raise typer.BadParameter("write 1 to 64 characters out of a-z, 0-9, _ and -") from exc
+
+
 Principal = Annotated[
     str | None,
     typer.Option(
         "--principal",
+        parser=_declared_name,
         metavar="NAME",
         help="Your principal in NATS, where it checks permissions; by default nats.principal.",
         show_default=False,

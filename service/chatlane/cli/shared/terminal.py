@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chatlane.cli.shared.error_report import CommandError
 from chatlane.domain.prompts.sanitize import beginning, json_line
 from chatlane.observability.logs import without_controls
 from chatlane_schemas.envelope import Record
@@ -106,7 +107,11 @@ def print_json(records: Iterable[Record]) -> None:
 
 
 async def typed_lines(stream: TextIO) -> AsyncIterator[str]:
-    """Yield lines as they arrive, without a thread, because a thread would delay the exit."""
+    """Yield lines as they arrive, without a thread, because a thread would delay the exit.
+
+    Raises:
+        CommandError: A line is longer than any message can be.
+    """
     reader = asyncio.StreamReader(limit=_LONGEST_LINE_BYTES)
     loop = asyncio.get_running_loop()
     descriptor = stream.fileno()
@@ -124,11 +129,13 @@ async def typed_lines(stream: TextIO) -> AsyncIterator[str]:
         loop.add_reader(descriptor, read)
     except PermissionError:
         # A file is always ready.
-        for line in stream:
-            yield line
+        for raw in stream.buffer:
+            yield raw.decode(errors="replace")
         return
     try:
         while raw := await reader.readline():
             yield raw.decode(errors="replace")
+    except ValueError as exc:
+        raise CommandError(f"a line has more than {_LONGEST_LINE_BYTES} bytes") from exc
     finally:
         loop.remove_reader(descriptor)
