@@ -112,8 +112,16 @@ def delete_files(
     name.
     """
     from chatlane_adapters.kit.media_deletion import deleted_files  # noqa: PLC0415 - slow to import
+    from chatlane_client.media.store import MediaStoreError  # noqa: PLC0415
 
-    typer.echo(f"deleted: {asyncio.run(deleted_files(keys or [], chat, older_than_days))}")
+    try:
+        count = asyncio.run(deleted_files(keys or [], chat, older_than_days))
+    except MediaStoreError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(_WRONG_SETTINGS) from None
+    except ValidationError as error:
+        raise _wrong_settings(error) from None
+    typer.echo(f"deleted: {count}")
 
 
 def _run(read: Callable[[], SettingsT], open_platform: Callable[[SettingsT], Platform]) -> None:
@@ -121,12 +129,20 @@ def _run(read: Callable[[], SettingsT], open_platform: Callable[[SettingsT], Pla
     try:
         settings = read()
     except ValidationError as error:
-        for problem in error.errors():
-            name = "_".join(("chatlane_adapter", *map(str, problem["loc"]))).upper()
-            typer.echo(f"{name}: {problem['msg']}", err=True)
-        raise typer.Exit(_WRONG_SETTINGS) from None
+        raise _wrong_settings(error) from None
     configure_logs(settings.log_level)
     asyncio.run(run_platform(open_platform(settings), settings))
+
+
+def _wrong_settings(error: ValidationError) -> typer.Exit:
+    """Print each setting that cannot be read, and return how the command ends."""
+    prefix = (
+        "chatlane_adapter_media" if error.title == "AdapterMediaSettings" else "chatlane_adapter"
+    )
+    for problem in error.errors():
+        name = "_".join((prefix, *map(str, problem["loc"]))).upper()
+        typer.echo(f"{name}: {problem['msg']}", err=True)
+    return typer.Exit(_WRONG_SETTINGS)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from tempfile import TemporaryFile
 from typing import IO, Annotated, Final, NamedTuple, TypeAlias
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store, from_url
 from pydantic import BaseModel, Field
 
@@ -98,13 +99,16 @@ async def open_media(settings: MediaSettings) -> AsyncIterator["MediaStore | Non
     """Open the store of files for the length of the block; None if there is none.
 
     Raises:
-        MediaStoreError: The store cannot make links.
+        MediaStoreError: There is no such store, or it cannot make links.
     """
     if settings.url is None:
         yield None
         return
     if "://" in settings.url:
-        store = from_url(settings.url)
+        try:
+            store = from_url(settings.url)
+        except (BaseError, ValueError) as error:
+            raise MediaStoreError("the address of the store of files is none of obstore") from error
         if not isinstance(store, S3Store | GCSStore | AzureStore):
             raise MediaStoreError(f"a store of {settings.url.partition(':')[0]} signs no links")
 

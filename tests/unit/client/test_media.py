@@ -188,3 +188,36 @@ def test_an_operator_deletes_the_files_of_a_chat(
     assert "deleted: 1" in command.invoke(app, ["delete-files", "--chat", "7"]).stdout
     assert "deleted: 1" in command.invoke(app, ["delete-files", str(attachment.key)]).stdout
     assert "deleted: 0" in command.invoke(app, ["delete-files", "--older-than-days", "0"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({}, "set CHATLANE_ADAPTER_MEDIA_URL"),
+        ({"MEDIA_URL": "disk://files"}, "the address of the store of files"),
+        ({"MEDIA_URL": "s3://"}, "the address of the store of files"),
+        ({"MEDIA_MAX_BYTES": "large"}, "CHATLANE_ADAPTER_MEDIA_MAX_BYTES"),
+    ],
+)
+def test_a_wrong_store_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(f"CHATLANE_ADAPTER_{name}", value)
+
+    result = CliRunner().invoke(app, ["delete-files", "telegram/bot/chat/file.png"])
+
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_chat_of_an_unnamed_account_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHATLANE_ADAPTER_MEDIA_URL", str(tmp_path))
+
+    result = CliRunner().invoke(app, ["delete-files", "--chat", "7"])
+
+    assert result.exit_code == 2
+    assert "CHATLANE_ADAPTER_ACCOUNT: Field required" in result.stderr
