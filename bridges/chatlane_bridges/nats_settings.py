@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nats.aio.client import Client
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from chatlane_client import OnRefused, open_connection
+from chatlane_client.transport.connection import checked_servers
 from chatlane_schemas.fields import Name
 
 
@@ -17,9 +18,11 @@ class NatsSettings(BaseSettings):
 
     model_config = SettingsConfigDict(extra="ignore", hide_input_in_errors=True)
 
-    nats_url: Annotated[str, Field(description="Addresses of NATS, separated by commas.")] = (
-        "nats://127.0.0.1:4222"
-    )
+    nats_url: Annotated[
+        str,
+        AfterValidator(checked_servers),
+        Field(description="Addresses of NATS, separated by commas."),
+    ] = "nats://127.0.0.1:4222"
     principal: Annotated[Name, Field(description="User of NATS.")]
     nkey_seed_file: Annotated[
         Path | None, Field(description="File with the seed of the nkey of the principal.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
@@ -21,6 +21,7 @@ from pydantic_settings import (
 from typing_extensions import override
 
 from chatlane_client.media.store import MediaSettings
+from chatlane_client.transport.connection import checked_servers
 from chatlane_schemas.fields import Name, PlatformName
 from chatlane_schemas.session_api.people import MAX_OTHER_IDS
 
@@ -106,9 +107,11 @@ class ConsoleSettings(BaseSettings):
         Literal["debug", "info", "warning", "error"], Field(description="Lowest level of a log.")
     ] = "info"
 
-    nats_url: Annotated[str, Field(description="Addresses of NATS, separated by commas.")] = (
-        "nats://127.0.0.1:4222"
-    )
+    nats_url: Annotated[
+        str,
+        AfterValidator(checked_servers),
+        Field(description="Addresses of NATS, separated by commas."),
+    ] = "nats://127.0.0.1:4222"
     tls_ca_file: Annotated[
         Path | None, Field(description="Certificates of the authority that verifies NATS.")
     ] = None

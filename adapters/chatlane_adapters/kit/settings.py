@@ -4,7 +4,7 @@ from os import environ
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -14,6 +14,7 @@ from pydantic_settings import (
 from typing_extensions import override
 
 from chatlane_client.media.store import MediaSettings
+from chatlane_client.transport.connection import checked_servers
 
 _SECRETS_DIR: Final = "CHATLANE_ADAPTER_SECRETS_DIR"
 
@@ -47,9 +48,11 @@ class AdapterSettings(BaseSettings):
     platform: Annotated[
         str | None, Field(description="Declared name of the platform, if it is another one.")
     ] = None
-    nats_url: Annotated[str, Field(description="Addresses of NATS, separated by commas.")] = (
-        "nats://127.0.0.1:4222"
-    )
+    nats_url: Annotated[
+        str,
+        AfterValidator(checked_servers),
+        Field(description="Addresses of NATS, separated by commas."),
+    ] = "nats://127.0.0.1:4222"
     principal: Annotated[
         str | None, Field(description="Name that the permissions of this process are bound to.")
     ] = None

@@ -106,6 +106,16 @@ async def open_connection(
         await _close(client)
 
 
+def checked_servers(servers: str) -> str:
+    """Return addresses of NATS, separated by commas, as they are.
+
+    Raises:
+        ValueError: There is none, or one is no address of NATS.
+    """
+    _check_servers(servers)
+    return servers
+
+
 def _check_servers(servers: str | list[str]) -> None:
     # nats-py fails with an AssertionError or looks the text up in the DNS. The address itself may
     # carry a password.
@@ -195,7 +205,9 @@ def _seconds(span: timedelta) -> int:
 async def _close(client: Client) -> None:
     if client.is_connected:
         await client.drain()
-    else:
+        return
+    # A client that could not even begin, such as one without its key, has nothing to close.
+    with suppress(AssertionError):
         await client.close()
 
 

@@ -40,6 +40,13 @@ def test_an_error_of_the_settings_shows_no_value(monkeypatch: pytest.MonkeyPatch
     assert "s3cret" not in str(refused.value)
 
 
+def test_an_address_that_is_none_of_nats_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATLANE_ADAPTER_ACCOUNT", "main")
+    monkeypatch.setenv("CHATLANE_ADAPTER_NATS_URL", "nats://one:4222,http://two:4222")
+    with pytest.raises(ValidationError, match="'http' is no scheme of NATS"):
+        AdapterSettings()
+
+
 def _line(name: str, message: str, *arguments: object, **extra: object) -> dict[str, object]:
     stream = StringIO()
     handler = logging.StreamHandler(stream)

@@ -2,6 +2,7 @@
 
 import logging
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +83,11 @@ async def test_a_normal_end_logs_no_warning(
             pass
 
     assert caplog.messages == []
+
+
+async def test_what_keeps_a_connection_from_beginning_is_raised(tmp_path: Path) -> None:
+    missing = str(tmp_path / "seed")
+
+    with pytest.raises(FileNotFoundError):
+        async with open_connection("nats://127.0.0.1:1", name="worker", nkey_seed_file=missing):
+            pass
