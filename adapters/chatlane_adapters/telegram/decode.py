@@ -1,5 +1,6 @@
 """Return the events of an update of Telegram."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -47,6 +48,7 @@ ALLOWED_UPDATES: Final = (
     "my_chat_member",
     "stopped_message_generation",
 )
+_CALL: Final = re.compile(r"(?P<name>/\w+)@(?P<bot>\w+)(?!\S)", re.ASCII)
 _KINDS: Final = {
     "private": "dm",
     "group": "group",
@@ -180,12 +182,25 @@ class Decoder:
             **reply_of(message, self.me),
             **elements_of(message),
             sent_at=as_time(message.date),
-            text=text_of(message),
+            text=self._words(message),
             attachments=attachments_of(message),
             forward=forward_of(message),
             album_id=message.media_group_id,
             observed=True if is_overheard else None,
         )
+
+    def _words(self, message: Message) -> str | None:
+        """Return the words of a message; a command for this bot does not name it.
+
+        Clients of Telegram add the name of the bot to a command that is chosen in a group. The
+        service knows this name only where the account declares it.
+        """
+        text = text_of(message)
+        command = _CALL.match(text or "")
+        if text is None or command is None:
+            return text
+        is_ours = command["bot"].lower() == (self.me.username or "").lower()
+        return command["name"] + text[command.end() :] if is_ours else text
 
     def _of_press(self, query: CallbackQuery) -> Iterator[InboundEvent]:
         message = query.message

@@ -149,6 +149,22 @@ def test_what_is_meant_for_the_bot_in_a_group(content: Json, *, is_meant: bool) 
     assert "observed" not in decoded(message(DM, **content))
 
 
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("/new@our_bot", "/new"),
+        ("/new@Our_Bot Plans\nand more", "/new Plans\nand more"),
+        ("/new@other_bot", "/new@other_bot"),
+        ("/new@our_bot_too", "/new@our_bot_too"),
+        ("/new", "/new"),
+        ("write /new@our_bot", "write /new@our_bot"),
+    ],
+)
+def test_a_command_for_the_bot_does_not_name_it(written: str, text: str) -> None:
+    assert decoded(message(GROUP, text=written))["text"] == text
+    assert decoded(message(GROUP, text=written, edit_date=9), "edited_message")["text"] == text
+
+
 def test_an_anonymous_admin_and_a_channel_are_no_bots() -> None:
     admin = decoded(message(SUPER, ANONYMOUS, text="ship it", sender_chat=SUPER))
     assert admin["sender"] == {
