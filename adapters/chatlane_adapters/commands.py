@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from chatlane_adapters.kit.platform import Platform
 from chatlane_adapters.kit.runner import run_platform
-from chatlane_adapters.kit.settings import AdapterSettings
+from chatlane_adapters.kit.settings import AdapterMediaSettings, AdapterSettings
+from chatlane_client.media.store import MediaStoreError
 from chatlane_client.transport.json_logs import configure_logs
 
 _WRONG_SETTINGS: Final = 2
@@ -112,7 +113,6 @@ def delete_files(
     name.
     """
     from chatlane_adapters.kit.media_deletion import deleted_files  # noqa: PLC0415 - slow to import
-    from chatlane_client.media.store import MediaStoreError  # noqa: PLC0415
 
     try:
         count = asyncio.run(deleted_files(keys or [], chat, older_than_days))
@@ -128,10 +128,15 @@ def _run(read: Callable[[], SettingsT], open_platform: Callable[[SettingsT], Pla
     """Serve an account until SIGTERM; say what is wrong with settings that cannot be read."""
     try:
         settings = read()
+        AdapterMediaSettings()
     except ValidationError as error:
         raise _wrong_settings(error) from None
     configure_logs(settings.log_level)
-    asyncio.run(run_platform(open_platform(settings), settings))
+    try:
+        asyncio.run(run_platform(open_platform(settings), settings))
+    except MediaStoreError as error:
+        typer.echo(f"CHATLANE_ADAPTER_MEDIA_URL: {error}", err=True)
+        raise typer.Exit(_WRONG_SETTINGS) from None
 
 
 def _wrong_settings(error: ValidationError) -> typer.Exit:

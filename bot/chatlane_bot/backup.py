@@ -11,7 +11,7 @@ from typing import Final
 from chatlane_bot.data_directory import DataDirectory, DataDirectoryError
 from chatlane_servers.binaries import unprivileged_identity
 
-_KEPT: Final = ("nats", "postgres", "media", "about.json", "bot.toml")
+_KEPT: Final = ("nats", "postgres", "media", "about.json", "bot.toml", "erasure.key")
 _REQUEST: Final = "backup-request"
 _PATIENCE: Final = timedelta(minutes=10)
 _LOOK_EVERY: Final = timedelta(milliseconds=200)

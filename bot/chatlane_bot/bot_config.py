@@ -38,7 +38,7 @@ class ModelTable(_Table):
         description="Provider and model, such as `openai:gpt-5`, `anthropic:claude-sonnet-4-5`, "
         "`ollama:llama3.2`."
     )
-    base_url: str | None = Field(
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] | None = Field(
         default=None, description="Address of an endpoint that speaks the protocol of the provider."
     )
     api_key_file: Path | None = Field(

@@ -182,23 +182,29 @@ async def _open_servers(
     for name in ("console", "media"):
         ports.setdefault(name, free_port())
     directory.keep_ports(ports)
-    _write_configuration(directory.chatlane_toml, config, nats_url, dsn)
+    _write_configuration(directory, config, nats_url, dsn)
     return Bot(
         nats_url, _without_login(dsn), free_port(), ports["console"], ports["media"], servers
     )
 
 
-def _write_configuration(path: Path, config: BotConfig, nats_url: str, dsn: str) -> None:
+def _write_configuration(
+    directory: DataDirectory, config: BotConfig, nats_url: str, dsn: str
+) -> None:
     platform, account = _browser_account(config)
     here: dict[str, Any] = {"platforms": {platform: {"accounts": {account: {}}}}}
     if config.servers.nats is None:
         here["streams"] = {"replicas": 1, "max_bytes": _STREAM_BYTES}
+    if config.servers.postgres is None:
+        # A database that runs elsewhere may have a list under another key.
+        here["erasure"] = {"key": directory.erasure_key()}
     tables: dict[str, Any] = {
         **merged(here, config.declarations()),
         "nats": {"url": nats_url},
         "postgres": {"dsn": dsn},
         "log": {"format": "json"},
     }
+    path = directory.chatlane_toml
     path.touch(mode=_PRIVATE)
     path.write_text(toml_text(tables), "utf-8")
     load_settings(path, {}).catalog()
@@ -220,7 +226,8 @@ async def _prepare_database(postgres: PostgresServer) -> str:
         has_role = await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", _ROUTER)
         verb = "ALTER ROLE" if has_role else "CREATE ROLE"
         await connection.execute(f"{verb} {_ROUTER} LOGIN PASSWORD '{password}'")
-        await connection.execute(f"GRANT {roles.application} TO {_ROUTER}")
+        # Whoever runs the bot also exports and erases, with the same configuration.
+        await connection.execute(f"GRANT {roles.application}, {roles.retention} TO {_ROUTER}")
     finally:
         await connection.close()
     return postgres.dsn(DATABASE, login=(_ROUTER, password))

@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -27,7 +30,23 @@ class Printed(StrEnum):
     HELM = "helm"
 
 
-Name = Annotated[str, typer.Option("--name", help="Name of the bot; each has its own data.")]
+def _name(text: str) -> str:
+    """Return the name of a bot, which is the name of its folder.
+
+    Raises:
+        typer.BadParameter: It cannot be one.
+    """
+    if not _NAME.fullmatch(text):
+        raise typer.BadParameter("write 1 to 64 letters, digits, _ and -")
+    return text
+
+
+Name = Annotated[
+    str,
+    typer.Option(
+        "--name", parser=_name, metavar="NAME", help="Name of the bot; each has its own data."
+    ),
+]
 DataPath = Annotated[
     Path | None,
     typer.Option(

@@ -3,9 +3,10 @@
 import fcntl
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ FORMAT: Final = 1
 
 _PRIVATE: Final = 0o700
 _OPEN_TO_PASS: Final = 0o711
+_SECRET: Final = 0o600
 _SYSTEM_DATA: Final = Path("/var/lib/chatlane")
 
 
@@ -54,6 +56,7 @@ class DataDirectory:
         self.chatlane_toml = path / "chatlane.toml"
         self._lock = path / "lock"
         self._about = path / "about.json"
+        self._erasure_key = path / "erasure.key"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -118,6 +121,16 @@ class DataDirectory:
     def keep_ports(self, ports: dict[str, int]) -> None:
         """Note the ports of the servers."""
         self._write_about({**self._read_about(), "ports": ports})
+
+    def erasure_key(self) -> str:
+        """Return the secret of the list of erased people; the first call makes it."""
+        with suppress(FileNotFoundError):
+            return self._erasure_key.read_text("ascii")
+        partial = self._erasure_key.with_suffix(".new")
+        partial.touch(mode=_SECRET)
+        partial.write_text(secrets.token_urlsafe(32), "ascii")
+        partial.replace(self._erasure_key)
+        return self._erasure_key.read_text("ascii")
 
     def is_empty(self) -> bool:
         """Return whether there are no data."""

@@ -6,13 +6,14 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 from pydantic import ValidationError
+from pydantic_settings import BaseSettings
 
 WRONG_SETTINGS: Final = 2
 """Exit code for settings that cannot be used."""
 
 _NO_ADDRESS: Final = 1
 
-SettingsT = TypeVar("SettingsT")
+SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
 def exit_without(extra: str, error: ModuleNotFoundError) -> NoReturn:
@@ -30,14 +31,16 @@ def read_settings(kind: type[SettingsT], given: Mapping[str, Any]) -> SettingsT:
     try:
         return kind(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
-        report(error)
+        report(error, kind.model_config.get("env_prefix", ""))
         raise typer.Exit(WRONG_SETTINGS) from None
 
 
-def report(error: ValidationError) -> None:
-    """Print each problem of a validation, without the values."""
+def report(error: ValidationError, prefix: str = "") -> None:
+    """Print each problem of a validation, without the values; with a prefix, by its variable."""
     for problem in error.errors():
-        typer.echo(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}", err=True)
+        path = [str(part) for part in problem["loc"]]
+        name = f"{prefix}{'_'.join(path)}".upper() if prefix else ".".join(path)
+        typer.echo(f"{name}: {problem['msg']}", err=True)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
+from aiogram.utils.token import TokenValidationError, validate_token
 from pydantic import Field, SecretStr, model_validator
 
 from chatlane_adapters.kit.settings import AdapterSettings
@@ -91,6 +92,12 @@ class TelegramSettings(AdapterSettings):
             raise ValueError("set either `token` or `token_file`")
         if self.webhook_url is not None and self.webhook_secret is None:
             raise ValueError("`webhook_url` needs `webhook_secret`")
+        try:
+            validate_token(self.read_token())
+        except (OSError, UnicodeDecodeError, TokenValidationError) as error:
+            raise ValueError(
+                "the token is none of a bot: @BotFather gives one such as 123456:ABC-DEF"
+            ) from error
         return self
 
     def read_token(self) -> str:

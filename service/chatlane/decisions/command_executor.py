@@ -138,7 +138,7 @@ class CommandExecutor:
         except MalformedKeyError:
             undone = None
         return (
-            invocation.text(NoticeId.NOTHING_TO_UNDO)
+            invocation.text(NoticeId.NOTHING_TO_RETRY)
             if undone is None
             else invocation.text(NoticeId.RETRYING)
         )

@@ -30,7 +30,7 @@ async def reset(_request: SessionReset, case: Case) -> Outcome:
     session, call = case.session, case.call
     keys = await lanes.find_keys_of(case.connection, session.id)
     if not keys:
-        return stale("no lane leads to the session any more")
+        return stale("no chat leads to this session, so there is no next one to open")
     effects = Effects()
     stopped = await stop_session(
         case.connection, session, CancelReason.SESSION_ENDED, call.at, effects

@@ -217,3 +217,22 @@ async def test_a_model_without_a_key_is_reported_at_the_start(
     assert code == 1
     assert "OPENAI_API_KEY" in text
     assert "Traceback" not in text
+
+
+@pytest.mark.slow
+async def test_a_person_is_exported_and_erased_with_the_configuration_of_the_bot(
+    scene: BotScene,
+) -> None:
+    async with scene.bot(*scene.new_bot()) as run, scene.person() as ann:
+        await ann.write("remember the lake")
+        await ann.until_answered("You said: remember the lake")
+        whom = "terminal/bot/ann", "--config", str(scene.data / "chatlane.toml")
+        exported = await command("people", "export", *whom)
+        assert exported[0] == 0, exported[1]
+        assert "remember the lake" in exported[1]
+        assert '"record":"end"' in exported[1]
+        erased = await command("people", "erase", *whom, "--yes")
+        assert erased[0] == 0, erased[1]
+        exported = await command("people", "export", *whom)
+        assert "remember the lake" not in exported[1]
+        await stopped(run)

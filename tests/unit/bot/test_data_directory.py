@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from chatlane.errors import ChatlaneError
+from chatlane_bot.commands import app
 from chatlane_bot.data_directory import DataDirectory, DataDirectoryError
 from chatlane_bot.supervisor import trim_log, warning_of
 
@@ -51,3 +54,24 @@ def test_a_large_log_is_moved_while_its_writer_goes_on(tmp_path: Path) -> None:
         log.write(b"next")
     assert path.read_bytes() == b"next"
     assert (tmp_path / "router.old.log").stat().st_size == 100
+
+
+def test_the_key_of_erasures_is_made_once_and_is_secret(tmp_path: Path) -> None:
+    key = DataDirectory(tmp_path).erasure_key()
+    assert len(key) >= 32
+    assert DataDirectory(tmp_path).erasure_key() == key
+    assert (tmp_path / "erasure.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", ["../../x", "", "a/b", "a b", "x" * 65])
+def test_a_name_that_is_no_folder_is_refused(name: str) -> None:
+    result = CliRunner().invoke(app, ["--name", name, "--model", "openai:x"])
+    assert result.exit_code == 2
+    assert "letters, digits" in result.stderr
+
+
+def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    options = ["--data", str(tmp_path), "--model", "openai:x", "--base-url", "nonsense"]
+    with pytest.raises(ChatlaneError, match="base_url"):
+        CliRunner().invoke(app, options, catch_exceptions=False)
+    assert not (tmp_path / "chatlane.toml").exists()

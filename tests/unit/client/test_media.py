@@ -221,3 +221,25 @@ def test_the_chat_of_an_unnamed_account_is_told(
 
     assert result.exit_code == 2
     assert "CHATLANE_ADAPTER_ACCOUNT: Field required" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"TOKEN": "bad"}, "the token is none of a bot"),
+        ({"TOKEN_FILE": "/nowhere"}, "the token is none of a bot"),
+        ({"TOKEN": "1:x", "MEDIA_MAX_BYTES": "abc"}, "CHATLANE_ADAPTER_MEDIA_MAX_BYTES"),
+    ],
+)
+def test_settings_of_an_adapter_that_are_wrong_are_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: str
+) -> None:
+    for name, value in {"ACCOUNT": "bot", **environment}.items():
+        monkeypatch.setenv(f"CHATLANE_ADAPTER_{name}", value)
+
+    result = CliRunner().invoke(app, ["telegram"])
+
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert environment.get("TOKEN", "/nowhere") not in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -50,6 +50,7 @@ class NoticeId(StrEnum):
     NO_CONVERSATION = "no_conversation"
     NOT_FOUND = "not_found"
     NOTHING_TO_UNDO = "nothing_to_undo"
+    NOTHING_TO_RETRY = "nothing_to_retry"
     ANSWER_RUNNING = "answer_running"
     NO_ANSWER_RUNNING = "no_answer_running"
     WAIT_OR_STOP = "wait_or_stop"

@@ -153,6 +153,7 @@ async def test_c35_undo_takes_back_whole_turns(kernel: Kernel) -> None:
     assert await tell(again, "3", "/undo 5") == "Undone, starting with: u1"
     assert await again.said(session) == []
     assert await tell(again, "4", "/undo") == "There is nothing to undo."
+    assert await tell(again, "5", "/retry") == "There is nothing to retry."
 
 
 async def test_undo_of_what_was_said_in_the_same_batch(kernel_with: KernelWith) -> None:
