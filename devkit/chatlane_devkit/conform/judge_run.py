@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -40,19 +40,28 @@ class Installation:
     agent: str = AGENT
 
 
+def open_installation(directory: Path, scene: Scene) -> AbstractAsyncContextManager[Installation]:
+    """Run servers and routers that know the platform, as `open_declared`."""
+    return open_declared(
+        directory,
+        f'[agents.{AGENT}]\nlease = "3s"\n\n'
+        f"[platforms.{scene.platform}.accounts.{ACCOUNT}]\n{scene.settings}",
+    )
+
+
 @asynccontextmanager
-async def open_installation(directory: Path, scene: Scene) -> AsyncIterator[Installation]:
-    """Run servers and routers that know the platform, for the length of the block.
+async def open_declared(directory: Path, declarations: str) -> AsyncIterator[Installation]:
+    """Run servers and routers without workers for the length of the block.
+
+    Args:
+        directory: For their files.
+        declarations: Agent and account, as in chatlane.toml.
 
     Raises:
         ServerStartError: A process ended by itself or did not start.
     """
     declared = directory / "declared.toml"
-    declared.write_text(
-        f'[agents.{AGENT}]\nlease = "3s"\n\n'
-        f"[platforms.{scene.platform}.accounts.{ACCOUNT}]\n{scene.settings}",
-        "utf-8",
-    )
+    declared.write_text(declarations, "utf-8")
     async with open_stack(
         directory,
         lambda _: None,

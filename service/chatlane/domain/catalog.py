@@ -211,7 +211,7 @@ class Catalog:
     class_reset: Mapping[str, ResetPolicy] = field(default_factory=lambda: MappingProxyType({}))
     notices: Notices = field(default=ENGLISH, repr=False, compare=False)
     # Needed for every message, so each is built once.
-    _manners: dict[tuple[str, str], DeliveryPolicy] = field(
+    _delivery_policies: dict[tuple[str, str], DeliveryPolicy] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -246,9 +246,9 @@ class Catalog:
 
     def manners_of(self, agent: Agent, platform: Platform) -> DeliveryPolicy:
         """Return the policy for busy sessions: the platform's settings override the agent's."""
-        known = self._manners.get((agent.name, platform.name))
+        known = self._delivery_policies.get((agent.name, platform.name))
         if known is None:
-            known = self._manners[agent.name, platform.name] = DeliveryPolicy(
+            known = self._delivery_policies[agent.name, platform.name] = DeliveryPolicy(
                 busy=agent.busy if platform.busy is None else platform.busy,
                 note=agent.busy_note if platform.busy_note is None else platform.busy_note,
                 debounce=agent.debounce if platform.debounce is None else platform.debounce,

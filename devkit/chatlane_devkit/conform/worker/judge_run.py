@@ -1,45 +1,29 @@
 """Run the checks of workers: servers, routers, people, and the processes of the worker."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 from chatlane_devkit.conform.check import Check, Tell, run_checks
-from chatlane_devkit.conform.judge_run import Installation
+from chatlane_devkit.conform.judge_run import ACCOUNT, AGENT, Installation, open_declared
 from chatlane_devkit.conform.judged_process import JudgedProcess
 from chatlane_devkit.conform.report import Finding
 from chatlane_devkit.conform.worker.checks import WORKER_CHECKS
 from chatlane_devkit.conform.worker.people import PLATFORM, open_people
 from chatlane_devkit.conform.worker.trial import STOPS_WITHIN, WorkerTrial
-from chatlane_devkit.demo.stack import open_stack
 
 LEASE: Final = timedelta(seconds=4)
 
 
-@asynccontextmanager
-async def open_worker_installation(directory: Path) -> AsyncIterator[Installation]:
-    """Run servers and routers with an agent that has no worker, for the length of the block.
-
-    Raises:
-        ServerStartError: A process ended by itself or did not start.
-    """
-    installation = Installation(nats_url="")
-    declared = directory / "declared.toml"
-    declared.write_text(
-        f'[agents.{installation.agent}]\nlease = "{LEASE.seconds}s"\nbusy = "steer"\n'
-        f'retry_pause = "1s"\n\n[platforms.{PLATFORM}.accounts.{installation.account}]\n',
-        "utf-8",
-    )
-    async with open_stack(
+def open_worker_installation(directory: Path) -> AbstractAsyncContextManager[Installation]:
+    """Run servers and routers with an agent that has no worker, as `open_declared`."""
+    return open_declared(
         directory,
-        lambda _: None,
-        think=timedelta(),
-        user_config=declared,
-        has_workers=False,
-    ) as stack:
-        yield Installation(nats_url=stack.nats.url)
+        f'[agents.{AGENT}]\nlease = "{LEASE.seconds}s"\nbusy = "steer"\n'
+        f'retry_pause = "1s"\n\n[platforms.{PLATFORM}.accounts.{ACCOUNT}]\n',
+    )
 
 
 async def judge_worker(
