@@ -280,6 +280,20 @@ def test_there_is_one_way_to_scale_and_routers_are_as_many_as_the_size_says(vari
         assert found[scaled[0]]["spec"]["minReplicaCount"] == least
 
 
+def test_a_client_mounts_its_own_secret_whatever_both_are_called() -> None:
+    """The names are those of the example that the templates change."""
+    worker = {**WORKER, "name": "old-main-worker", "secret": "chatlane-nats-echo-worker"}
+    done = helm({**VALUES, "workers": [worker]})
+    assert done.returncode == 0, done.stderr
+    found = by_key(tuple(part for part in yaml.safe_load_all(done.stdout) if part))
+    spec = found["Deployment", "old-main-worker"]["spec"]["template"]["spec"]
+    env = {part["name"]: part["value"] for part in spec["containers"][0]["env"]}
+    assert env["CHATLANE_NATS__PRINCIPAL"] == "old-main-worker"
+    assert spec["serviceAccountName"] == "old-main-worker"
+    (source, _) = spec["volumes"][0]["projected"]["sources"]
+    assert source["secret"]["name"] == "chatlane-nats-echo-worker"
+
+
 def test_an_adapter_is_one_process_that_ends_before_the_next_begins() -> None:
     its = by_key(chart_objects("keda"))["Deployment", "telegram-assistant"]["spec"]
     assert (its["replicas"], its["strategy"]) == (1, {"type": "Recreate"})
