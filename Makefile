@@ -5,6 +5,9 @@ PYTHON ?= python3
 UV_VERSION := 0.13.9
 NAME ?=
 ARGS ?=
+# Of `make kube-api`: the directories of the control plane and of the official chart of NATS.
+KUBE_BIN ?=
+NATS_CHART ?=
 # Servers that a test run did not start have room for one test at a time.
 WORKERS ?= $(if $(CHATLANE_TEST_NATS_URL)$(CHATLANE_TEST_POSTGRES_URL),0,4)
 
@@ -90,7 +93,7 @@ layers: $(READY) ## Check the direction of imports
 
 .PHONY: unit
 unit: $(READY) ## Run the tests that need no server
-	$(BIN)/pytest -m "not integration and not acceptance and not containers and not benchmark" $(ARGS)
+	$(BIN)/pytest -m "not integration and not acceptance and not containers and not benchmark and not kube_api" $(ARGS)
 
 .PHONY: contract
 contract: $(READY) ## Write JSON Schema, AsyncAPI and .env.example from the code
@@ -113,6 +116,16 @@ contract-check: $(READY) ## Fail where `make contract` would change something
 .PHONY: manifests
 manifests: $(READY) ## Render and check deploy/kubernetes and the chart; fetches the tools for it first
 	CHATLANE_TEST_MANIFEST_TOOLS=$$(.ci/manifest-tools) $(BIN)/pytest tests/deploy/kubernetes tests/deploy/chart $(ARGS)
+
+.PHONY: kube-api
+kube-api: $(READY) ## Install, upgrade and scale on a real API server: make kube-api KUBE_BIN=directory
+	@for program in etcd kube-apiserver kube-controller-manager kube-scheduler; do \
+		PATH="$(KUBE_BIN):$$PATH" command -v $$program >/dev/null || { \
+			echo "$$program is neither in KUBE_BIN nor on PATH" >&2; exit 2; }; \
+	done
+	PATH="$(KUBE_BIN):$$PATH" CHATLANE_TEST_MANIFEST_TOOLS=$$(.ci/manifest-tools) \
+		CHATLANE_TEST_PROMTOOL=$$(.ci/promtool) CHATLANE_TEST_NATS_CHART="$(NATS_CHART)" \
+		$(BIN)/pytest -m kube_api tests/deploy/kube_api $(ARGS)
 
 ##@ Test
 

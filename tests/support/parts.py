@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 Part = Literal["together", "alone", "sweeps", "slow", "other"]
 
-_OTHER_TARGETS: Final = frozenset({"containers", "benchmark", "long"})
+_OTHER_TARGETS: Final = frozenset({"containers", "benchmark", "long", "kube_api"})
 
 MARK_OF_PART: Final = {"alone": "acceptance", "sweeps": "slow", "slow": "slow"}
 """A mark that the tests of a part have, where the part is small; their files name it."""

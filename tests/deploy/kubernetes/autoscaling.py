@@ -125,3 +125,8 @@ class Autoscaler:
     def _replicas_at(self, time: float) -> int:
         earlier = (number for at, number in reversed(self.changes) if at <= time)
         return next(earlier, self._first)
+
+    def most_changes(self, begin: float, end: float, span: float) -> int:
+        """Return the most changes in `span` seconds between two times."""
+        times = [at for at, _ in self.changes if begin <= at < end]
+        return max((sum(at <= other < at + span for other in times) for at in times), default=0)

@@ -69,25 +69,23 @@ class WorkerLoad:
     """Turns, workers and what is known of them.
 
     Attributes:
-        autoscaler: Decides about the number of workers.
-        target: Live turns for each worker.
         slots: Turns that a worker takes at once.
         scrape_seconds: Interval at which Prometheus reads the routers.
+        running: Workers that take turns.
+        live_turns: What the query of the autoscaler answers now.
         waits: Arrival and wait of each turn that a worker took, in seconds.
     """
 
-    autoscaler: Autoscaler
-    target: float
     slots: int
     scrape_seconds: float
+    running: int
+    live_turns: int = 0
     waits: list[tuple[float, float]] = field(default_factory=list)
 
-    def play(self, load: Load, chance: random.Random) -> None:
-        """Play all arrivals, and the looks of the autoscaler."""
+    def steps(self, load: Load, chance: random.Random) -> Iterator[float]:
+        """Play all arrivals; yield the time after each step, when `running` may change."""
         queue: deque[float] = deque()
         ends: list[float] = []
-        starting: list[tuple[float, int]] = []
-        running = self.autoscaler.replicas
         arrivals = load.arrivals(chance)
         arrival = next(arrivals, None)
         now = -load.before
@@ -98,41 +96,44 @@ class WorkerLoad:
             )
             for _ in range(ROUTERS)
         ]
-        next_sync = now + chance.uniform(0, SYNC_SECONDS)
         while now < load.after:
             now += STEP_SECONDS
             while ends and ends[0] <= now:
                 heapq.heappop(ends)
-            while starting and starting[0][0] <= now:
-                running = starting.pop(0)[1]
             while arrival is not None and arrival <= now:
                 queue.append(arrival)
                 arrival = next(arrivals, None)
-            while queue and len(ends) < running * self.slots:
+            while queue and len(ends) < self.running * self.slots:
                 arrived = queue.popleft()
                 self.waits.append((arrived, now - arrived))
                 heapq.heappush(ends, now + load.turn_seconds)
             for router in routers:
                 live = (len(queue), len(ends))
                 router.look(now, live, chance.uniform(*SAMPLE_SECONDS), self.scrape_seconds)
+            # 2 ^ ceil(log2(sum(max by (state) (...))))
+            states = zip(*(router.scraped for router in routers), strict=True)
+            self.live_turns = power_of_two(sum(map(max, states)))
+            yield now
+
+    def play(
+        self, load: Load, chance: random.Random, autoscaler: Autoscaler, target: float
+    ) -> None:
+        """Play all arrivals, and the looks of an autoscaler with a target for each worker."""
+        starting: list[tuple[float, int]] = []
+        next_sync = chance.uniform(0, SYNC_SECONDS) - load.before
+        for now in self.steps(load, chance):
+            while starting and starting[0][0] <= now:
+                self.running = starting.pop(0)[1]
             if now >= next_sync:
                 next_sync += SYNC_SECONDS
-                # 2 ^ ceil(log2(sum(max by (state) (...))))
-                states = zip(*(router.scraped for router in routers), strict=True)
-                live_turns = power_of_two(sum(map(max, states)))
-                wanted = self.autoscaler.sync(now, [(live_turns, self.target)])
-                if wanted > running:
+                wanted = autoscaler.sync(now, [(self.live_turns, target)])
+                if wanted > self.running:
                     starting.append((now + START_SECONDS, wanted))
-                elif wanted < running:
+                elif wanted < self.running:
                     # A stopped worker takes no turn, and answers those that it has.
-                    running = wanted
+                    self.running = wanted
                     starting.clear()
 
     def longest_wait(self, begin: float, end: float) -> float:
         """Return the longest wait of the turns that arrived in a span."""
         return max((wait for at, wait in self.waits if begin <= at < end), default=0.0)
-
-    def changes(self, begin: float, end: float, span: float) -> int:
-        """Return the most changes of the number of workers in `span` seconds."""
-        times = [at for at, _ in self.autoscaler.changes if begin <= at < end]
-        return max((sum(at <= other < at + span for other in times) for at in times), default=0)
