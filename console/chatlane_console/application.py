@@ -21,6 +21,7 @@ from chatlane_console.routes import (
     files,
     imports,
     operators,
+    people,
     person_state,
     projects,
     sign_in,
@@ -76,8 +77,9 @@ def create_app(settings: ConsoleSettings) -> FastAPI:
             app.include_router(routes(reach), prefix=path, tags=[tag])
     for routed in (operators, dead_letters, explanations, takeovers):
         app.include_router(routed.router, prefix=OPERATOR_PATH, tags=["operator"])
-    for router in (projects.router, person_state.router, files.router, imports.router):
-        app.include_router(router, prefix=API_PATH, tags=["person"])
+    app.include_router(people.operator_router, prefix=OPERATOR_PATH, tags=["operator"])
+    for own in (projects, person_state, people, files, imports):
+        app.include_router(own.router, prefix=API_PATH, tags=["person"])
     app.openapi = partial(_document_once, app)  # type: ignore[method-assign]
     if PAGES.is_dir():
         app.mount("/", StaticFiles(directory=PAGES, html=True), name="pages")

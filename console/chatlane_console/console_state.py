@@ -21,6 +21,7 @@ from chatlane_console.settings import ConsoleSettings
 from chatlane_console.sign_in.cookies import Cookies
 from chatlane_console.sign_in.oidc import OidcProvider
 from chatlane_console.sign_in.visitors import Admission, Visitor
+from chatlane_schemas.session_api.people import Person
 
 # A start that waits longer would not notice that it is to be stopped.
 _CONNECTED_WITHIN: Final = timedelta(seconds=5)
@@ -138,6 +139,19 @@ class ConsoleState:
             ProblemError: NATS was not reached yet.
         """
         return Conversations(self.operator_client, principal=self.operator_principal, person=None)
+
+    def conversations_for(self, person: Person) -> Conversations:
+        """Return the requests that an operator makes for a person.
+
+        Raises:
+            ProblemError: NATS was not reached yet.
+        """
+        return Conversations(
+            self.operator_client,
+            principal=self.operator_principal,
+            person=person,
+            is_operator=True,
+        )
 
     @property
     def operator_principal(self) -> str:

@@ -9,6 +9,12 @@ from nats.aio.client import Client
 from chatlane_client import ProjectApi, SessionApi, TranscriptApi
 from chatlane_client.api.requests import Api
 from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.person_state import (
+    Erasure,
+    PersonErase,
+    PersonErasure,
+    PersonErasureReply,
+)
 from chatlane_schemas.session_api.sessions import SessionList, SessionListReply
 from chatlane_schemas.session_api.transcripts import (
     TranscriptHits,
@@ -66,25 +72,51 @@ class PageApi(Api):
         return await self._ask("transcript", "revisions", request, TranscriptRevisionsReply)
 
 
+class PersonApi(Api):
+    """Asks for the erasure of the person that it acts for."""
+
+    async def erase(self, *, request_id: str | None = None) -> Erasure:
+        """Ask for the erasure of all data of the person; an open request is returned again."""
+        return await self._erasure("erase", PersonErase(**self._stamp(request_id)))
+
+    async def erasure(self, erasure_id: UUID) -> Erasure:
+        """Return a requested erasure.
+
+        Raises:
+            SessionNotFoundError: There is none with this id.
+        """
+        return await self._erasure("erasure", PersonErasure(**self._stamp(), erasure_id=erasure_id))
+
+    async def _erasure(self, verb: str, request: PersonErase | PersonErasure) -> Erasure:
+        reply = await self._ask("person", verb, request, PersonErasureReply)
+        if reply.erasure is None:
+            raise self._incomplete("person", verb, "no erasure")
+        return reply.erasure
+
+
 class Conversations:
     """The requests of one caller: of a person to the own sessions, of an operator to all."""
 
-    def __init__(self, client: Client, *, principal: str, person: Person | None) -> None:
+    def __init__(
+        self, client: Client, *, principal: str, person: Person | None, is_operator: bool = False
+    ) -> None:
         """Create the requests.
 
         Args:
             client: An open connection.
             principal: The name that the connection's permissions allow in requests.
             person: The person whose sessions are reached; None for all, as an operator.
+            is_operator: Whether an operator makes the requests for the person.
         """
         self.caller = "operator" if person is None else person.model_dump_json()
         rights = _Rights(
             principal=principal,
             acting_for=person,
-            is_operator=person is None,
+            is_operator=person is None or is_operator,
             patience=PATIENCE,
         )
         self.sessions = SessionApi(client, **rights)
         self.transcripts = TranscriptApi(client, **rights)
         self.projects = ProjectApi(client, **rights)
+        self.people = PersonApi(client, **rights)
         self.pages = PageApi(client, **rights)

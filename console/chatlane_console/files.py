@@ -102,6 +102,17 @@ class PersonFiles:
             raise _unknown_file()
         return found.file
 
+    async def delete_all(self, person: Person) -> None:
+        """Delete all files that a person sent here, or to the account in the direct chat.
+
+        Raises:
+            ProblemError: The store does not answer; the same request again goes on.
+        """
+        try:
+            await self._store.delete_chat(person.platform, person.account, person.id)
+        except obstore.exceptions.BaseError:
+            raise _unavailable() from None
+
     async def read(self, key: str) -> StoredFile:
         """Return the content of a file.
 

@@ -30,6 +30,7 @@ from chatlane.domain.limits.shares import declared_owners, declared_owners_of_st
 from chatlane.domain.log import LOGS
 from chatlane.errors import SchemaMismatchError, TransientError
 from chatlane.garbage import collect_rarely
+from chatlane.importer.exports.uploads import ImportLimits
 from chatlane.ingest.batch_committer import Batches
 from chatlane.ingest.idle_partitions import IdleCheck
 from chatlane.ingest.intake import Intake
@@ -577,6 +578,7 @@ async def _request_handler(
         if agent.delivery == "turns"
     ]
     router = app.settings.router
+    imports = app.settings.imports
     handlers = every_handler(
         app.store,
         writer,
@@ -584,6 +586,7 @@ async def _request_handler(
         router.slots,
         request_handler,
         find_newest=LogAccess(bus, router.partitions).find_newest_of_chat,
+        import_limits=ImportLimits(imports.most_messages, imports.most_bytes),
     )
     routes = build_router(handlers)
     options = bus_options(app.settings, "chatlane-router")

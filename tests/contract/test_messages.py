@@ -19,7 +19,17 @@ from chatlane_schemas.topology.documents import message_schema
 FILES: Final = sorted((Path(__file__).parent / "messages").glob("*.json"))
 # Objects whose keys are not ours.
 FREE_FORM: Final = {
-    *("config", "config_patch", "costs", "data", "gauges", "tool_calls", "usage", "values")
+    *(
+        "config",
+        "config_patch",
+        "costs",
+        "data",
+        "deleted",
+        "gauges",
+        "tool_calls",
+        "usage",
+        "values",
+    )
 }
 MODELS: Final = {model.__name__: model for model in messages()}
 

@@ -261,6 +261,25 @@ TABLES: Final[Mapping[str, Table]] = {
         by="",
         technical=("id", "erasure", "store", "count", "ids"),
     ),
+    "erasure_requests": Table(
+        kept="the receipts of requested erasures: one line for each",
+        by="",
+        personal={
+            "person": _owner(
+                _KEPT, reason="names who is to be erased; the job that does it clears it"
+            )
+        },
+        technical=(
+            "id",
+            "requested_by",
+            "requested_at",
+            "tried_at",
+            "problem",
+            "erasure",
+            "finished_at",
+            "deleted",
+        ),
+    ),
     "erasures": Table(
         kept="the same: one line for each",
         by="",

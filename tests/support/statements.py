@@ -26,6 +26,7 @@ _OTHER_MODULES: Final = (
     "erase_sql.",
     "person_rows_sql.",
     "erasure_list_sql.",
+    "erasure_requests_sql.",
     "export_sql.",
     "retention_sql.",
 )
@@ -42,6 +43,9 @@ _OF_ERASURE_LIST: Final = frozenset(
         "erasure_list_sql.PENDING_SQL",
         "erasure_list_sql.PLACE_SQL",
         "erasure_list_sql.WHO_IS_LISTED_SQL",
+        "erasure_requests_sql.FIND_OPEN_SQL",
+        "erasure_requests_sql.FIND_SQL",
+        "erasure_requests_sql.INSERT_SQL",
     }
 )
 

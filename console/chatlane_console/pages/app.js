@@ -19,6 +19,7 @@ const RETRY_SECONDS = 2;
 
 // Views that few people open are loaded when they are opened.
 const Imports = later(async () => (await import("./views/imports.js")).Imports);
+const OwnData = later(async () => (await import("./views/data.js")).OwnData);
 const Operators = later(async () => (await import("./views/operators.js")).Operators);
 
 const me = signal(/** @type {any} */ (null));
@@ -110,7 +111,7 @@ function People({ person, route: shown }) {
   const [catalogue] = useState(() => openCatalogue(own));
   useEffect(() => () => catalogue.close(), []);
   const isTalk = shown.view === "session" && Boolean(shown.id);
-  const isList = !isTalk && shown.view !== "new" && shown.view !== "import";
+  const isList = !isTalk && shown.view !== "new" && shown.view !== "import" && shown.view !== "data";
   const around = Number.parseInt(shown.query.get("at") ?? "", 10) || 0;
   const say = shown.query.get("say") ?? "";
   useEffect(() => {
@@ -121,6 +122,7 @@ function People({ person, route: shown }) {
     ${isTalk && html`<${Talk} key=${shown.id} api=${own} id=${shown.id} around=${around} prefilled=${say} onChanged=${catalogue.readAll} />`}
     ${shown.view === "new" && html`<${NewTalk} prefilled=${say} onOpened=${catalogue.readAll} />`}
     ${shown.view === "import" && html`<${Imports} onImported=${catalogue.readAll} />`}
+    ${shown.view === "data" && html`<${OwnData} />`}
     ${isList &&
     html`<main class="talk" id="main" tabindex="-1"><div class="empty">
       <h1 class="hidden-text">Conversations</h1>

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from chatlane_console.sign_in.visitors import VisitorRole
 from chatlane_schemas.content.questions import FormValues
-from chatlane_schemas.fields import BigNumber, Name, PlatformName, Text
+from chatlane_schemas.fields import BigNumber, Name, PlatformId, PlatformName, Text
 from chatlane_schemas.questions import OpenQuestionView
 from chatlane_schemas.session_api.deliveries import DeliveryView
 from chatlane_schemas.session_api.projects import (
@@ -73,6 +73,21 @@ class Me(BaseModel):
         default=None, description="Which files the person can send; none if there is no store."
     )
     can_sign_out: bool = Field(description="Whether the console can sign the person out.")
+
+
+class PersonOfAccount(Body):
+    """A person whom an operator names."""
+
+    id: PlatformId = Field(min_length=1, description="An id of the person on the platform.")
+    platform: PlatformName | None = Field(
+        default=None, description="Declared platform; by default that of the console."
+    )
+    account: Name | None = Field(
+        default=None, description="Declared account; by default that of the console."
+    )
+    scope: PlatformId | None = Field(
+        default=None, description="Workspace or guild, if the platform has them."
+    )
 
 
 class SessionsQuery(Body):

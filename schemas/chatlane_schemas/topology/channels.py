@@ -66,6 +66,9 @@ from chatlane_schemas.session_api.explanations import (
 from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
 from chatlane_schemas.session_api.people import OperatorRequest
 from chatlane_schemas.session_api.person_state import (
+    PersonErase,
+    PersonErasure,
+    PersonErasureReply,
     SessionDraft,
     SessionDraftReply,
     SessionRead,
@@ -253,6 +256,8 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(SessionMove, SessionReply, "Puts a session into a folder or takes it out."),
     _request(SessionDraft, SessionDraftReply, "Keeps what a person has typed and not sent."),
     _request(SessionRead, SessionReadReply, "Marks what a person has read."),
+    _request(PersonErase, PersonErasureReply, "Asks for the erasure of a person."),
+    _request(PersonErasure, PersonErasureReply, "Returns a requested erasure."),
     _request(ProjectList, ProjectListReply, "Lists the folders of a person."),
     _request(ProjectCreate, ProjectReply, "Makes a folder."),
     _request(ProjectUpdate, ProjectReply, "Renames a folder or changes its colour."),

@@ -13,18 +13,21 @@ from chatlane.api.search import SearchQueries
 from chatlane.api.sessions import SessionQueries
 from chatlane.api.steps import StepQueries
 from chatlane.api.transcripts import TranscriptQueries
+from chatlane.privacy.erasure_requests_sql import ErasureQueries
 from chatlane.requests.change_service import ChangeService
 from chatlane.search.search_sql import SearchReads
 from chatlane.store.addressing import identities
 from chatlane.store.conversations.session_lists import SessionLists
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
+from chatlane_schemas.session_api.person_state import PersonErasure
 
 if TYPE_CHECKING:
     from chatlane.api.deliveries import FindNewest
     from chatlane.api.endpoint import Handle, RequestHandler
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
+    from chatlane.importer.exports.uploads import ImportLimits
     from chatlane.postgres.pool import Store
 
 
@@ -36,6 +39,7 @@ def every_handler(
     request_handler: RequestHandler,
     *,
     find_newest: FindNewest,
+    import_limits: ImportLimits,
 ) -> dict[str, Handle]:
     """Return the handlers of all requests except turn requests, which have one handler per agent.
 
@@ -44,6 +48,7 @@ def every_handler(
         slots: Number of slots over which a `stream` agent's messages are spread.
         request_handler: Decodes requests and encodes replies.
         find_newest: Returns the newest message of a chat in the inbound log.
+        import_limits: What a person may import in total.
     """
     transcripts = TranscriptQueries(TranscriptReads(store, catalog), catalog)
     reads = (
@@ -56,7 +61,11 @@ def every_handler(
         StepQueries(store),
         ExplanationQueries(store, catalog),
     )
-    handlers = request_handler.changes(ChangeService(store, writer, catalog, slots).change)
+    changes = ChangeService(store, writer, catalog, slots, import_limits=import_limits)
+    handlers = request_handler.changes(changes.change)
+    handlers |= request_handler.reads(
+        {"person.erasure": (PersonErasure, ErasureQueries(store).find)}
+    )
     for queries in reads:
         handlers |= request_handler.reads(queries.table())
     return handlers | request_handler.reads_of_callers(transcripts.table())

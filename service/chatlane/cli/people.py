@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Final
+from uuid import UUID
 
 import typer
 from pydantic_core import to_json
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 
 _PATIENCE: Final = timedelta(seconds=30)
+_TRIED_AGAIN_AFTER: Final = timedelta(minutes=10)
 # More conflicts than this in a row mean that the id is in constant use.
 _MAX_CONFLICT_RETRIES: Final = 5
 
@@ -220,6 +222,7 @@ async def _erase_one(
     until: datetime | None = None,
     at: datetime | None = None,
     since: datetime | None = None,
+    request_id: UUID | None = None,
 ) -> "Erased":
     from chatlane.privacy.erasure import Erasing
 
@@ -234,12 +237,75 @@ async def _erase_one(
         patience=how.patience,
         overwrite=how.overwrite,
     )
-    async with audited(its.store, "people erase", _where(person)) as details:
+    where = _where(person)
+    if request_id is not None:
+        where["request"] = request_id
+    async with audited(its.store, "people erase", where) as details:
         erased = await erasing.erase(person, until, at=at, since=since)
         details["erasure"] = erased.id
         if erased.left:
             details["outcome"] = "left"
     return erased
+
+
+@app.command("erase-requested")
+@run_async
+async def erase_requested(
+    config: Config = None,
+    *,
+    every: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=duration_option,
+            metavar="DURATION",
+            help="Stay, and look for requests this often; by default look once.",
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    patience: Patience = _PATIENCE,
+) -> None:
+    """Erase the people whose erasure was requested, in the console or over the API.
+
+    A request whose erasure does not end stays open: its problem is kept, and it is tried again after
+    ten minutes. Exits with 1 in that case, unless it stays.
+    """
+    how = _How(patience, overwrite=overwrite)
+    async with _opened(config) as opened:
+        opened.get_key()
+        failed = await _erase_requested(opened, how)
+        while every is not None:
+            await asyncio.sleep(every.total_seconds())
+            await _erase_requested(opened, how)
+    if failed:
+        raise CommandError(f"{failed} requested erasures did not end; run the command again")
+
+
+async def _erase_requested(its: _Opened, how: _How) -> int:
+    """Erase all people whose erasure is requested; return how many erasures did not end."""
+    from chatlane.errors import PermanentError, TransientError
+    from chatlane.privacy import erasure_requests_sql
+    from chatlane.privacy.erasure import NotErasedError
+
+    failed = 0
+    while True:
+        async with its.store.transaction() as connection:
+            requested = await erasure_requests_sql.take(connection, _TRIED_AGAIN_AFTER)
+        if requested is None:
+            return failed
+        try:
+            erased = await _erase_one(its, requested.person, how, request_id=requested.id)
+            if erased.left:
+                raise NotErasedError(f"left: {', '.join(erased.left)}")
+        except (PermanentError, TransientError) as error:
+            failed += 1
+            async with its.store.transaction() as connection:
+                await erasure_requests_sql.fail(connection, requested.id, str(error))
+            _say(f"request {requested.id}: {error}")
+            continue
+        deleted = {store: receipt.deleted for store, receipt in erased.receipt.items()}
+        async with its.store.transaction() as connection:
+            await erasure_requests_sql.finish(connection, requested.id, erased.id, deleted)
+        _say(f"request {requested.id}: erased")
 
 
 @app.command()

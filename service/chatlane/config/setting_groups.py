@@ -433,6 +433,22 @@ def _require_bytes(key: SecretStr | None, count: int) -> SecretStr | None:
     return key
 
 
+class ImportSettings(Group):
+    """What a person may import over the API; `chatlane import` has no limit."""
+
+    most_messages: int = Field(
+        default=100_000,
+        ge=1,
+        le=100_000_000,
+        description="Most messages in all imported conversations of a person.",
+    )
+    most_bytes: ByteSize = Field(
+        default=ByteSize(512 * 1024 * 1024),
+        ge=1,
+        description="Most bytes of the texts of these.",
+    )
+
+
 class ErasureSettings(Group):
     """Erasure of a person's data (`chatlane people erase`)."""
 

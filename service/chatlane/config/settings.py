@@ -39,6 +39,7 @@ from chatlane.config.setting_groups import (
     DeadLetterSettings,
     ErasureSettings,
     HttpSettings,
+    ImportSettings,
     LogSettings,
     NatsSettings,
     PostgresSettings,
@@ -103,6 +104,7 @@ class Settings(BaseSettings):
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     retention: RetentionSettings = RetentionSettings()
     erasure: ErasureSettings = ErasureSettings()
+    imports: ImportSettings = ImportSettings()
     prompt: PromptSettings = PromptSettings()
     keys: KeySettings = KeySettings()
     reset: DefaultResetSettings = DefaultResetSettings()

@@ -44,6 +44,29 @@ class AdoptedSession(NamedTuple):
     read_only: bool = False
 
 
+SIZE_OF_IMPORTS_SQL: Final[LiteralString] = """
+-- sessions → messages: how much a person has imported
+SELECT count(*), coalesce(sum(octet_length(content)), 0)
+FROM sessions JOIN messages ON messages.session_id = sessions.id
+WHERE sessions.owner = $1 AND sessions.origin = ANY($2::text[])
+"""
+
+
+class ImportSize(NamedTuple):
+    """Messages of imported conversations, and the bytes of their texts."""
+
+    messages: int
+    text_bytes: int
+
+
+async def size_of_imports(
+    connection: "PoolConnectionProxy", owner: str, origins: "Iterable[str]"
+) -> ImportSize:
+    """Return how much a person has imported from some programs."""
+    [row] = await connection.fetch(SIZE_OF_IMPORTS_SQL, owner, sorted(origins))
+    return ImportSize(int(row[0]), int(row[1]))
+
+
 INSERT_SESSION_SQL: Final[LiteralString] = """
 -- adoption: insert an imported session, unless it exists
 INSERT INTO sessions (

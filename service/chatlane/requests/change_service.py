@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from chatlane.importer.exports import uploads
+from chatlane.importer.exports.uploads import ImportLimits, OverLimitError
+from chatlane.privacy import erasure_requests_sql
 from chatlane.requests import (
     bulk_session_operations,
     cancellation,
@@ -39,6 +40,8 @@ from chatlane_schemas.session_api.catalogue import (
 from chatlane_schemas.session_api.dead_letters import LetterDrop, LetterRetry
 from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
 from chatlane_schemas.session_api.person_state import (
+    PersonErase,
+    PersonErasureReply,
     SessionDraft,
     SessionDraftReply,
     SessionRead,
@@ -108,7 +111,13 @@ def _of_session(method: str, decide: Decide) -> Change:
 
 
 async def _import(request: SessionImport, call: Call) -> SessionImportReply:
-    return await uploads.write(call.connection, request, call.catalog)
+    return await uploads.write(call.connection, request, call.catalog, ImportLimits())
+
+
+async def _erase(request: PersonErase, call: Call) -> PersonErasureReply:
+    return await erasure_requests_sql.request_erasure(
+        call.connection, request, call.principal, call.at, call.trigger
+    )
 
 
 CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
@@ -127,6 +136,7 @@ CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
         SessionMove: _of_session("session.move", projects.move),
         SessionDraft: Change("session.draft", SessionDraftReply, person_state.change),
         SessionRead: Change("session.read", SessionReadReply, person_state.change),
+        PersonErase: Change("person.erase", PersonErasureReply, _erase),
         ProjectCreate: Change("project.create", ProjectReply, projects.create),
         ProjectUpdate: Change("project.update", ProjectReply, projects.update),
         ProjectArrange: Change("project.arrange", ProjectListReply, projects.arrange),
@@ -177,15 +187,23 @@ class ChangeService:
         writer: Opens the other transactions, which run one at a time with the router's batches.
         catalog: The policies in force.
         slots: Number of slots for the messages of a `stream` agent.
+        import_limits: What a person may import in total.
     """
 
     def __init__(
-        self, store: Store, writer: UnitOfWorkFactory, catalog: Catalog, slots: int
+        self,
+        store: Store,
+        writer: UnitOfWorkFactory,
+        catalog: Catalog,
+        slots: int,
+        *,
+        import_limits: ImportLimits = ImportLimits(),  # noqa: B008 - immutable
     ) -> None:
         self._store = store
         self._writer = writer
         self._catalog = catalog
         self._slots = slots
+        self._import_limits = import_limits
         # A conversation takes several times its size while it is read.
         self._one_import = asyncio.Lock()
 
@@ -201,16 +219,12 @@ class ChangeService:
             TransientError: Nothing changed, or the outcome is unknown; the caller repeats it.
         """
         change = CHANGES[type(request)]
+        if isinstance(request, SessionImport):
+            return await self._import(principal, request, digest)
         if _publishes_nothing(request):
-            is_import = isinstance(request, SessionImport)
-            async with (
-                self._one_import if is_import else nullcontext(),
-                self._store.transaction() as connection,
-            ):
+            async with self._store.transaction() as connection:
 
                 async def write(_at: datetime) -> ApiReply:
-                    if isinstance(request, SessionImport):
-                        return await uploads.write(connection, request, self._catalog)
                     if isinstance(request, TranscriptChange):
                         return await transcripts.write(connection, request)
                     return await person_state.write(connection, request)
@@ -234,11 +248,29 @@ class ChangeService:
             self._writer.notify_written(set(changed))
         return reply
 
+    async def _import(
+        self, principal: str, request: SessionImport, digest: bytes
+    ) -> SessionImportReply:
+        try:
+            async with self._one_import, self._store.transaction() as connection:
+
+                async def write(_at: datetime) -> SessionImportReply:
+                    return await uploads.write(
+                        connection, request, self._catalog, self._import_limits
+                    )
+
+                return await answer_once(
+                    connection, principal, request, digest, SessionImportReply, write
+                )
+        except OverLimitError as error:
+            # The rollback took the request with it, so that it may succeed once there is room.
+            return uploads.over_limit(error)
+
 
 def _publishes_nothing(
     request: Envelope,
-) -> TypeGuard[TranscriptChange | SessionDraft | SessionRead | SessionImport]:
+) -> TypeGuard[TranscriptChange | SessionDraft | SessionRead]:
     """Return whether a change needs no place between the batches of the router."""
     if isinstance(request, TranscriptChange):
         return not transcripts.publishes(request)
-    return isinstance(request, SessionDraft | SessionRead | SessionImport)
+    return isinstance(request, SessionDraft | SessionRead)

@@ -49,8 +49,10 @@ HERE: Final = {
     *("people erase", "people export", "people replay-erasures"),
     *("people show", "people hand-over", "people split", "people split-chat"),
 }
-# tests/integration/importer runs them. All write one line, and test_command.py looks at one.
+# tests/integration/importer runs those that import. All write one line, and test_command.py looks at
+# one. The tests of the console run the erasure of people who asked for it.
 ELSEWHERE: Final = {
+    "people erase-requested",
     *("import hermes", "import claude-code", "import chatgpt", "import open-webui"),
 }
 

@@ -17,6 +17,7 @@ from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import working
 from tests.integration.console.console_world import PROXY, ConsoleWorld, open_console
 
+ERASURE_CONFIG = f'[erasure]\nkey = "{"k" * 32}"\n'
 OpenWindow = Callable[..., AbstractAsyncContextManager[Window]]
 
 
@@ -27,11 +28,13 @@ class Stage:
     Attributes:
         client: A connection to NATS, for chats.
         agent: The agent that answers.
+        config: The configuration of the router, for commands.
     """
 
     client: Client
     agent: ScriptedAgent
     console: ConsoleWorld
+    config: Path
 
 
 @pytest.fixture
@@ -39,14 +42,14 @@ async def stage(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterat
     """A router, an agent and a console on the servers that all tests share."""
     agent = ScriptedAgent()
     async with (
-        real_router(tmp_path, nats_url, database_url),
+        real_router(tmp_path, nats_url, database_url, more_config=ERASURE_CONFIG),
         open_connection(nats_url, name="test") as client,
         working(client, agent),
         open_console(
             nats_url, **PROXY, media=MediaSettings(url=str(tmp_path / "media"))
         ) as console,
     ):
-        yield Stage(client, agent, console)
+        yield Stage(client, agent, console, tmp_path / "chatlane.toml")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.api.handlers import every_handler
 from chatlane.domain.log import PartitionId
+from chatlane.importer.exports.uploads import ImportLimits
 from chatlane.observability.metrics import Metrics
 from chatlane.store.audit import ReadNotes
 from chatlane.store.conversations.session_reads import SessionReads
@@ -73,6 +74,7 @@ class Api:
             SLOTS,
             request_handler,
             find_newest=nothing_stored,
+            import_limits=ImportLimits(),
         )
 
     async def ask(self, channel: Channel, body: bytes, **subject: Any) -> bytes:  # noqa: ANN401 - what a subject says
@@ -122,7 +124,7 @@ async def test_every_request_of_the_contract_is_answered(api: Api) -> None:
 READS: Final = {
     *("explain.event", "explain.session"),
     *("letter.count", "letter.get", "letter.list"),
-    *("delivery.get", "delivery.find", "project.list"),
+    *("delivery.get", "delivery.find", "person.erasure", "project.list"),
     *("session.count", "session.find", "session.get", "session.list", "session.peek"),
     *("session.rounds", "transcript.load", "transcript.removed", "transcript.revisions"),
     "transcript.search",

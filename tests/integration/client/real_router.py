@@ -57,6 +57,7 @@ async def real_router(
     busy: BusyMode = "collect",
     outbox_rows: int = 20_000,
     lease: timedelta = LEASE,
+    more_config: str = "",
 ) -> AsyncIterator[App]:
     """Route until the end of the block; yields the running router.
 
@@ -67,6 +68,7 @@ async def real_router(
         busy: What messages do to a running turn of the turn agent.
         outbox_rows: How many rows may wait for a full stream.
         lease: How long a claim of the turn agent lasts without a renewal.
+        more_config: Further lines of the configuration.
     """
     config = directory / "chatlane.toml"
     text = _CONFIG.substitute(
@@ -83,7 +85,7 @@ async def real_router(
         platform=PLATFORM,
         account=ACCOUNT,
     )
-    config.write_text(text, "utf-8")
+    config.write_text(text + more_config, "utf-8")
     settings = load_settings(config, {})
     declared = declared_topology(settings)
     async with open_connection(nats_url, name="admin") as client:

@@ -21,8 +21,17 @@ from tests.support.servers.databases import disconnect_others, empty
 
 
 @pytest.fixture(scope="module")
+def router_config() -> str:
+    """Further lines of the router's configuration."""
+    return ""
+
+
+@pytest.fixture(scope="module")
 async def routed_url(
-    tmp_path_factory: pytest.TempPathFactory, shared_nats: RunningServer, shared_database_url: str
+    tmp_path_factory: pytest.TempPathFactory,
+    shared_nats: RunningServer,
+    shared_database_url: str,
+    router_config: str,
 ) -> AsyncIterator[str]:
     """URL of a NATS server with a router on it."""
     await delete_streams(shared_nats.url)
@@ -33,7 +42,9 @@ async def routed_url(
     finally:
         await connection.close()
     directory = tmp_path_factory.mktemp("router")
-    async with real_router(directory, shared_nats.url, shared_database_url):
+    async with real_router(
+        directory, shared_nats.url, shared_database_url, more_config=router_config
+    ):
         yield shared_nats.url
 
 

@@ -22,6 +22,7 @@ _BODIES: Final[Mapping[tuple[str, str], dict[str, Any]]] = {
     ("post", "/messages"): {"text": "forged words"},
     ("post", "/question"): {"question_id": str(uuid4()), "value": "yes"},
     ("post", "/files"): {"words": "of a file"},
+    ("post", "/operator/erasures"): {"id": "nobody"},
     ("put", "/draft"): {"text": "forged words"},
     ("put", "/read-mark"): {"through_seq": 1},
     ("post", "/projects"): {"name": "Plans"},
@@ -45,6 +46,7 @@ _QUERIES: Final = {
     "/search": {"q": "secret"},
     "/preview": {"action": "retry"},
     "/files": {"name": "a.txt"},
+    "/people/export": {"id": "nobody"},
 }
 _HEADERS: Final = {"/restore": {"If-Match": '"0.0"'}}
 _SAFE: Final = frozenset({"get", "head"})
@@ -74,6 +76,10 @@ class Route:
         return "{project_id}" in self.path
 
     @property
+    def is_about_an_erasure(self) -> bool:
+        return "{erasure_id}" in self.path
+
+    @property
     def is_change(self) -> bool:
         return self.method not in _SAFE
 
@@ -85,6 +91,7 @@ class Route:
         """Return a request about a session or a folder, as arguments of a client."""
         path = self.path.replace("{session_id}", session_id).replace("{seq}", "1")
         path = path.replace("{letter_id}", str(uuid4())).replace("{place}", "0")
+        path = path.replace("{erasure_id}", str(uuid4()))
         path = path.replace("{project_id}", project_id)
         request: dict[str, Any] = {"method": self.method.upper(), "url": path}
         for (method, end), body in _BODIES.items():

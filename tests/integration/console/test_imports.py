@@ -15,6 +15,14 @@ from tests.integration.console.console_world import API, Browser, ConsoleWorld
 
 pytestmark = pytest.mark.integration
 
+MOST_MESSAGES = 5
+MOST_BYTES = 2000
+
+
+@pytest.fixture(scope="module")
+def router_config() -> str:
+    return f"[imports]\nmost_messages = {MOST_MESSAGES}\nmost_bytes = {MOST_BYTES}\n"
+
 
 def packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content)).decode()
@@ -76,6 +84,26 @@ async def test_imports_belong_to_the_person_and_a_repeat_adds_only_new_messages(
         assert theirs["session_id"] != session_id
         path = f"{API}/sessions/{theirs['session_id']}/messages"
         assert (await bob.post(path, json={"text": "And then?"})).status_code == 202
+
+
+async def test_a_person_imports_no_more_than_the_limits(console: ConsoleWorld) -> None:
+    async with console.person("ann") as ann, console.person("bob") as bob:
+        small = json.dumps(trip(*["x"] * (MOST_MESSAGES - 1))).encode()
+        assert (await sent(ann, "chatgpt", small)).status_code == 200
+        other = trip("And", "then", "more") | {"id": "c-2"}
+        refused = await sent(ann, "chatgpt", json.dumps(other).encode())
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+        assert "at most 5 messages" in refused.json()["detail"]
+        wide = trip("ü" * MOST_BYTES) | {"id": "c-3"}
+        refused = await sent(ann, "chatgpt", json.dumps(wide).encode())
+        assert "at most 2,000 bytes of text" in refused.json()["detail"]
+
+        # What is there already counts as no import, and other people have limits of their own.
+        assert (await sent(ann, "chatgpt", small)).json()["outcome"] == "unchanged"
+        assert (await sent(bob, "chatgpt", json.dumps(other).encode())).json()["rows"] == 3
+        [view] = (await ann.get(f"{API}/sessions")).json()["sessions"]
+        assert (await ann.delete(f"{API}/sessions/{view['id']}")).status_code == 204
+        assert (await sent(ann, "chatgpt", json.dumps(other).encode())).json()["rows"] == 3
 
 
 async def test_content_that_is_no_conversation_is_refused_and_leaves_nothing(

@@ -74,7 +74,7 @@ async def test_another_person_finds_nothing_of_it_and_changes_nothing(
             assert "secret" not in body, route
             if route.is_for_operators:
                 assert status == 403, route
-            elif route.is_about_a_session or route.is_about_a_folder:
+            elif route.is_about_a_session or route.is_about_a_folder or route.is_about_an_erasure:
                 assert status == 404, (route, body)
                 assert session_id not in body, route
             else:

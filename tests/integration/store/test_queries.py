@@ -205,6 +205,8 @@ INSERT INTO delivered_messages (digest, session_id, message_id, piece)
     SELECT sha256(id::text::bytea), id, id, 0 FROM sessions;
 INSERT INTO late_results (id, session_id, body) SELECT id::text, id, 'x' FROM sessions;
 INSERT INTO audit (action, session_id, detail) SELECT 'session_removed', id, '{}' FROM sessions;
+INSERT INTO erasure_requests (id, person, requested_by, requested_at, finished_at)
+SELECT id, NULL, 'web', started_at, started_at FROM sessions;
 INSERT INTO former_ids (platform, account, form, identity, since, until)
 SELECT 'signal', 'bot', '+' || number % 10000, 'p' || number, now(), now() + interval '1 s' * number
 FROM generate_series(1, 20000) AS number;

@@ -204,6 +204,16 @@ export const imports = {
   add: (/** @type {any} */ conversation) => change("POST", "/imports", conversation),
 };
 
+/** Requests about all data of a person: of the person who has signed in, and of operators for another one. */
+export const people = {
+  exportAddress: `${BASE}/export`,
+  erase: (/** @type {string} */ key) => change("POST", "/erasures", undefined, { key }),
+  erasure: (/** @type {string} */ id) => request("GET", `/erasures/${encodeURIComponent(id)}`),
+  exportOfPerson: (/** @type {any} */ person) => `${BASE}/operator/people/export${search(person)}`,
+  erasePerson: (/** @type {any} */ person, /** @type {string} */ key) => change("POST", "/operator/erasures", person, { key }),
+  erasureOfPerson: (/** @type {string} */ id) => request("GET", `/operator/erasures/${encodeURIComponent(id)}`),
+};
+
 /** Requests of operators about the whole service. */
 export const service = {
   overview: () => request("GET", "/operator/overview"),

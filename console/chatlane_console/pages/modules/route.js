@@ -3,7 +3,7 @@ import { signal } from "./html.js";
 
 /** @typedef {{ view: string, id: string, query: URLSearchParams }} Route */
 
-const VIEWS = new Set(["list", "session", "new", "import", "operators", "story", "dead"]);
+const VIEWS = new Set(["list", "session", "new", "import", "data", "operators", "story", "dead"]);
 
 /** @returns {Route} */
 function parsed() {

@@ -67,7 +67,7 @@ export function Imports({ onImported }) {
       state.messages += done.rows;
       for (const left of done.left_out) leaveOut(left.what, left.reason, left.count);
     } catch (error) {
-      if (!(error instanceof ApiFailure) || ![413, 422].includes(error.status)) throw error;
+      if (!(error instanceof ApiFailure) || ![409, 413, 422].includes(error.status)) throw error;
       leaveOut("conversation", error.problem?.detail ?? error.message);
     }
   }

@@ -62,6 +62,7 @@ export function List({ catalogue, openId }) {
         <button type="button" class="filter" aria-pressed=${String(filter.archived === true)}
           onClick=${() => catalogue.choose({ archived: filter.archived ? false : true })}>Archived</button>
         <a class="filter" href=${link("import")}>Import</a>
+        <a class="filter" href=${link("data")}>Your data</a>
       </div>
       <${Folders} catalogue=${catalogue} />
     </div>

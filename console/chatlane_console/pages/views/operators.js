@@ -5,6 +5,7 @@ import { age, compact, count, exactTime, lastTime, listTime, sourceName, titleOf
 import { html, useEffect, useState, useValue } from "../modules/html.js";
 import { openPulse, rates, troubles } from "../modules/pulse.js";
 import { go, link } from "../modules/route.js";
+import { DataOfPerson } from "./data.js";
 import { DeadLetters } from "./dead_letters.js";
 import { ExplainEvent, Outlook } from "./explain.js";
 import { Badges } from "./list.js";
@@ -22,6 +23,7 @@ export function Operators({ route }) {
     ["sessions", "Conversations", link("operators", "sessions")],
     ["dead", "Set aside", link("dead")],
     ["explain", "Explain", link("operators", "explain")],
+    ["people", "People", link("operators", "people")],
   ];
   return html`<main class="operate" id="main" tabindex="-1">
     <nav class="toolbar" aria-label="Operation">
@@ -34,6 +36,7 @@ export function Operators({ route }) {
     ${page === "dead" ? html`<${DeadLetters} />`
       : page === "sessions" ? html`<${AllSessions} />`
       : page === "explain" ? html`<${ExplainEvent} />`
+      : page === "people" ? html`<${DataOfPerson} />`
       : html`<${Overview} />`}
   </main>`;
 }

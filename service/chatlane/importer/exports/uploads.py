@@ -8,10 +8,11 @@ import zlib
 from base64 import b64decode
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chatlane.domain.catalog import canonical_profile
-from chatlane.domain.sessions.refusals import invalid
+from chatlane.domain.sessions.refusals import conflict, invalid
+from chatlane.importer import import_sql
 from chatlane.importer.exports import chatgpt, claude_code, open_webui
 from chatlane.importer.exports.adoption import Adopted, ConversationWriter, Destination
 from chatlane.importer.exports.conversation import NoConversationError
@@ -20,6 +21,7 @@ from chatlane.importer.exports.spool import open_spool
 from chatlane.importer.records import Omissions
 from chatlane.store.addressing import identities
 from chatlane_schemas.envelope import new_envelope_id
+from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.session_api.session_openings import (
     MAX_IMPORT_BYTES,
     ImportOmission,
@@ -39,10 +41,30 @@ if TYPE_CHECKING:
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
+class ImportLimits(NamedTuple):
+    """What a person may import in total; the defaults have no limit.
+
+    Attributes:
+        messages: Most messages.
+        text_bytes: Most bytes of their texts.
+    """
+
+    messages: int = MAX_INT64
+    text_bytes: int = MAX_INT64
+
+
+class OverLimitError(Exception):
+    """A conversation does not fit into what the person may import; its transaction has to end."""
+
+
 async def write(
-    connection: Connection, request: SessionImport, catalog: Catalog
+    connection: Connection, request: SessionImport, catalog: Catalog, limits: ImportLimits
 ) -> SessionImportReply:
-    """Import a conversation, or return why it is refused and write nothing."""
+    """Import a conversation, or return why it is refused and write nothing.
+
+    Raises:
+        OverLimitError: With this conversation the person would have imported too much.
+    """
     destination = await _destination(connection, request, catalog)
     if not isinstance(destination, Destination):
         return _refused(destination)
@@ -54,7 +76,33 @@ async def write(
         except NoConversationError as error:
             return _refused(invalid(f"content: {error}"))
         done = await ConversationWriter(destination).write(connection, conversation, spool)
+    if done.rows:
+        await _check_limits(connection, destination, limits)
     return _reply(done, omissions)
+
+
+def over_limit(error: OverLimitError) -> SessionImportReply:
+    """Return the reply to an import that was over a limit."""
+    return _refused(conflict(str(error)))
+
+
+async def _check_limits(
+    connection: Connection, destination: Destination, limits: ImportLimits
+) -> None:
+    """Refuse a conversation with which the person would have imported too much.
+
+    Raises:
+        OverLimitError: It is over a limit.
+    """
+    if destination.owner is None:
+        return
+    size = await import_sql.size_of_imports(connection, destination.owner, ImportSource)
+    for number, most, unit in (
+        (size.messages, limits.messages, "messages"),
+        (size.text_bytes, limits.text_bytes, "bytes of text"),
+    ):
+        if number > most:
+            raise OverLimitError(f"a person may import at most {most:,} {unit}")
 
 
 async def _destination(
