@@ -195,7 +195,8 @@ def arrived_event(
 def _author(person: Person, session: Session) -> PersonId:
     """Return the id under which a person writes in a session: the one on the account of its owner."""
     place = None if session.owner is None else parse_owner_text(session.owner)[:2]
-    return next((its for its in person.ids if (its.platform, its.account) == place), person)
+    on_account = (id_ for id_ in person.ids if (id_.platform, id_.account) == place)
+    return next(on_account, person)
 
 
 async def person_event(

@@ -221,5 +221,5 @@ async def find_owners(connection: Connection, person: Person | None) -> list[str
     """
     if person is None:
         return None
-    found = [await find(connection, its) for its in person.ids]
+    found = [await find(connection, person_id) for person_id in person.ids]
     return sorted({owner for identity in found if identity for owner in identity.owners})
