@@ -128,9 +128,12 @@ def listening(settings: McpSettings) -> socket.socket:
         OSError: The address cannot be listened on.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    return socket.create_server(
+    taken = socket.create_server(
         (settings.host, settings.port or 0), family=family, backlog=_BACKLOG
     )
+    # As for the other bridges: the body of a response waits for no acknowledgement.
+    taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return taken
 
 
 def server_of(app: ASGIApp) -> uvicorn.Server:
