@@ -278,12 +278,13 @@ class Decoder:
     def _is_mentioned(self, content: Mapping[str, Any]) -> bool:
         if "m.mentions" in content:
             return self.user_id in _items(mapping(content, "m.mentions").get("user_ids"))
-        said = f"{text(content, 'body') or ''}\n{text(content, 'formatted_body') or ''}"
-        if self.user_id in said:
+        words = f"{text(content, 'body') or ''}\n{text(content, 'formatted_body') or ''}"
+        if self.user_id in words:
             return True
         name = self.display_name
         return (
-            bool(name) and re.search(rf"(?i)(?<!\w){re.escape(name or '')}(?!\w)", said) is not None
+            bool(name)
+            and re.search(rf"(?i)(?<!\w){re.escape(name or '')}(?!\w)", words) is not None
         )
 
 

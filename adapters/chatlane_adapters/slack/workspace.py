@@ -121,16 +121,16 @@ class Workspace:
             is_draft: Whether it may be a stream, which has no metadata before its end.
         """
         oldest = f"{(at - _EARLIER).timestamp():.6f}"
-        asked: Json = {"oldest": oldest, "limit": _PAGE, "include_all_metadata": True}
+        parameters: Json = {"oldest": oldest, "limit": _PAGE, "include_all_metadata": True}
         cursor: str | None = None
         while True:
             if place.thread_ts is None:
                 call = self._web.conversations_history(
-                    channel=place.channel, cursor=cursor, **asked
+                    channel=place.channel, cursor=cursor, **parameters
                 )
             else:
                 call = self._web.conversations_replies(
-                    channel=place.channel, ts=place.thread_ts, cursor=cursor, **asked
+                    channel=place.channel, ts=place.thread_ts, cursor=cursor, **parameters
                 )
             try:
                 page = await done(call)

@@ -123,24 +123,24 @@ class _Decoder:
         fields = {**self._place, "reply_to": context.get("id")}
         if context.get("forwarded") or context.get("frequently_forwarded"):
             fields["forward"] = Forward()
-        said = message.get(kind) or {}
+        content = message.get(kind) or {}
         match kind:
             case "image" | "video" | "audio" | "document":
-                shown = {"text": said.get("caption"), "attachments": [self._file(message)]}
+                shown = {"text": content.get("caption"), "attachments": [self._file(message)]}
             case "sticker":
                 shown = {"sticker": Sticker(), "attachments": [self._file(message)]}
             case "location":
-                shown = {"location": _location(said)}
+                shown = {"location": _location(content)}
             case "contacts":
                 shown = {"contacts": [_contact(it) for it in message["contacts"]]}
             case "button":
-                shown = _press(said.get("payload"), said.get("text"))
+                shown = _press(content.get("payload"), content.get("text"))
             case "interactive":
-                chosen = said.get("button_reply") or said.get("list_reply") or {}
+                chosen = content.get("button_reply") or content.get("list_reply") or {}
                 shown = _press(chosen.get("id"), chosen.get("title"))
             case _:
                 # Else an order, or a kind that is younger than this adapter.
-                shown = {"text": said["body"] if kind == "text" else f"[{kind}]"}
+                shown = {"text": content["body"] if kind == "text" else f"[{kind}]"}
         return fields | shown
 
     def _file(self, message: Json) -> Attachment:

@@ -42,8 +42,8 @@ def create_app(settings: AgUiSettings, declared: AgentDeclarations) -> FastAPI:
     async def run(name: str, request: Request) -> Response:
         caller = callers.find(request.headers, name)
         body = await read_bytes(request, settings.max_body_bytes)
-        asked = RunAgentInput.model_validate_json(body)
-        events = _events(asked, await _started(state, caller, asked))
+        run_input = RunAgentInput.model_validate_json(body)
+        events = _events(run_input, await _started(state, caller, run_input))
         return EventSourceResponse(_sent(events), ping=PING_SECONDS, sep=_SEPARATOR)
 
     app.add_api_route("/agents/{name}", run, methods=["POST"], response_model=None)
@@ -51,23 +51,23 @@ def create_app(settings: AgUiSettings, declared: AgentDeclarations) -> FastAPI:
 
 
 async def _started(
-    state: BridgeState, caller: AgentCaller, asked: RunAgentInput
+    state: BridgeState, caller: AgentCaller, run_input: RunAgentInput
 ) -> AnswerStream | None:
     """Start what a run asks for; return its answer, or None if it only stops what is there."""
     service = state.service_for(caller.person)
     conversations = Conversations(service, caller.agent, ORIGIN)
-    about = f"{caller.person.model_dump_json()} {caller.name} {asked.thread_id}"
-    if not asked.resume:
-        words, key = _last_words(asked)
+    about = f"{caller.person.model_dump_json()} {caller.name} {run_input.thread_id}"
+    if not run_input.resume:
+        words, key = _last_words(run_input)
         return await state.started(
-            service, conversations.by_name(asked.thread_id, key), words, about
+            service, conversations.by_name(run_input.thread_id, key), words, about
         )
-    entry, question = asked_by(asked.resume)
+    entry, question = asked_by(run_input.resume)
     if entry.status == "cancelled":
-        await _stop(service, conversations, asked.thread_id, question)
-        if not asked.messages or not isinstance(asked.messages[-1], UserMessage):
+        await _stop(service, conversations, run_input.thread_id, question)
+        if not run_input.messages or not isinstance(run_input.messages[-1], UserMessage):
             return None
-        stream = await _started(state, caller, asked.model_copy(update={"resume": None}))
+        stream = await _started(state, caller, run_input.model_copy(update={"resume": None}))
         if stream is None or not await _is_of(service, stream.submission, question.turn_id):
             return stream
         # The person has said nothing since.
@@ -75,22 +75,22 @@ async def _started(
         return None
 
     async def find() -> Place:
-        session = await conversations.named(asked.thread_id)
+        session = await conversations.named(run_input.thread_id)
         if session is None:
             raise invalid("The thread has no interrupt.", "resume")
-        key = conversations.request_id("reply", entry.interrupt_id, asked.run_id)
+        key = conversations.request_id("reply", entry.interrupt_id, run_input.run_id)
         return await answer(service, session, entry, question, key)
 
     return await state.started(service, find, "", about)
 
 
 async def _stop(
-    service: PersonService, conversations: Conversations, thread_id: str, asked: Asked
+    service: PersonService, conversations: Conversations, thread_id: str, interrupt: Asked
 ) -> None:
     """Stop the turn of a question that the person does not answer, if it is still open."""
     session = await conversations.named(thread_id)
     question = None if session is None else await service.sessions.question(session.id)
-    if question is not None and question.question_id == asked.question_id:
+    if question is not None and question.question_id == interrupt.question_id:
         await service.sessions.cancel_turn(question.turn_id)
 
 
@@ -100,13 +100,13 @@ async def _is_of(service: PersonService, submission: Submission, turn_id: UUID) 
     return any(row.message_id == submission.message_id and row.turn_id == turn_id for row in rows)
 
 
-def _last_words(asked: RunAgentInput) -> tuple[str, str]:
+def _last_words(run_input: RunAgentInput) -> tuple[str, str]:
     """Return text and id of the last message of the person; the transcript has the others.
 
     Raises:
         ApiProblem: The list does not end with text of the person.
     """
-    message = asked.messages[-1] if asked.messages else None
+    message = run_input.messages[-1] if run_input.messages else None
     if not isinstance(message, UserMessage):
         raise invalid("The last message is one of the user.", "messages")
     text = message.content
@@ -120,8 +120,10 @@ def _last_words(asked: RunAgentInput) -> tuple[str, str]:
     return text, message.id
 
 
-async def _events(asked: RunAgentInput, stream: AnswerStream | None) -> AsyncIterator[BaseEvent]:
-    events = RunEvents(asked.thread_id, asked.run_id)
+async def _events(
+    run_input: RunAgentInput, stream: AnswerStream | None
+) -> AsyncIterator[BaseEvent]:
+    events = RunEvents(run_input.thread_id, run_input.run_id)
     for event in events.begin():
         yield event
     if stream is None:

@@ -87,12 +87,12 @@ async def answer(
         if text is None:
             raise
     rows = await service.transcripts.newest(session.id)
-    said = [row for row in reversed(rows) if row.role is Role.USER]
+    questions = [row for row in reversed(rows) if row.role is Role.USER]
     if not is_given:
-        # Nothing was said since.
-        said = said[:1]
-    kept = said[0] if said and is_given else None
-    row = next((row for row in said if text is None or row.content == text), kept)
+        # Nobody has written since.
+        questions = questions[:1]
+    kept = questions[0] if questions and is_given else None
+    row = next((row for row in questions if text is None or row.content == text), kept)
     if row is None or row.message_id is None:
         raise invalid("The question is not open any more.", "resume", "conflict")
     return Place(session, joined=Submission(session, row.message_id, asked.turn_id))

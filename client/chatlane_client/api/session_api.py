@@ -281,7 +281,7 @@ class SessionApi(CatalogueApi):
         if person is None or self._is_operator:
             return (LiveTurnPath(session_id=session.id),)
         paths = [
-            LiveTurnPath(its.platform, its.account, "person", session.id) for its in person.ids
+            LiveTurnPath(own.platform, own.account, "person", session.id) for own in person.ids
         ]
         if session.origin != CHAT_ORIGIN:
             # A session without a lane belongs to the principal that opened it.

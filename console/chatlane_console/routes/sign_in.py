@@ -30,7 +30,9 @@ async def get_me(visitor: SignedIn, state: State) -> Me:
         platform=visitor.person.platform,
         account=visitor.person.account,
         person_id=visitor.person.id,
-        further_accounts=[f"{its.platform}/{its.account}" for its in visitor.person.ids[1:]],
+        further_accounts=[
+            f"{account.platform}/{account.account}" for account in visitor.person.ids[1:]
+        ],
         roles=sorted(visitor.roles),
         files=None
         if state.files is None

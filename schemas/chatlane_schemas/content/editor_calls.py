@@ -17,7 +17,7 @@ Path = Annotated[Text, Field(min_length=1, max_length=_MAX_PATH)]
 
 
 class EditorMethod(StrEnum):
-    """What an editor can be asked to do."""
+    """Kinds of calls that an editor answers."""
 
     READ_TEXT_FILE = "read_text_file"
     WRITE_TEXT_FILE = "write_text_file"

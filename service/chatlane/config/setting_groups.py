@@ -434,7 +434,7 @@ def _require_bytes(key: SecretStr | None, count: int) -> SecretStr | None:
 
 
 class ImportSettings(Group):
-    """What a person may import over the API; `chatlane import` has no limit."""
+    """Limits of what a person imports over the API; `chatlane import` has no limit."""
 
     most_messages: int = Field(
         default=100_000,

@@ -42,7 +42,7 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class ImportLimits(NamedTuple):
-    """What a person may import in total; the defaults have no limit.
+    """Limits of what a person imports in total; the defaults have no limit.
 
     Attributes:
         messages: Most messages.
