@@ -1,4 +1,4 @@
-"""List the metrics of routers and adapters as Prometheus and its users see them."""
+"""List the metrics of routers, adapters and webhooks as Prometheus and its users see them."""
 
 from typing import Final, NamedTuple
 
@@ -6,6 +6,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from chatlane.observability.metrics import Metrics
 from chatlane_adapters.kit import metrics as adapter_metrics
+from chatlane_bridges.webhooks import metrics as webhook_metrics
 
 
 class DeclaredMetric(NamedTuple):
@@ -32,8 +33,7 @@ def declared_metrics(metrics: Metrics) -> list[DeclaredMetric]:
 
 
 METRICS: Final = tuple(declared_metrics(Metrics()))
-ADAPTER_METRICS: Final = tuple(
-    _declared(value)
-    for value in vars(adapter_metrics).values()
-    if isinstance(value, MetricWrapperBase)
+ADAPTER_METRICS, WEBHOOK_METRICS = (
+    tuple(_declared(it) for it in vars(module).values() if isinstance(it, MetricWrapperBase))
+    for module in (adapter_metrics, webhook_metrics)
 )

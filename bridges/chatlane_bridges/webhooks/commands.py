@@ -30,7 +30,10 @@ def webhooks(
     *,
     file: Annotated[
         Path | None,
-        typer.Option(help="TOML file with endpoints.", show_default="webhooks.toml"),
+        typer.Option(
+            help="TOML file with endpoints, or a folder with several.",
+            show_default="webhooks.toml",
+        ),
     ] = None,
 ) -> None:
     """Send until SIGTERM; say what is wrong with settings that cannot be read."""
@@ -40,13 +43,12 @@ def webhooks(
         from chatlane_bridges.webhooks.service import serve
     except ModuleNotFoundError as error:
         exit_without("webhooks", error)
-    from chatlane_bridges.http.settings import read_file
-    from chatlane_bridges.webhooks.settings import Declarations, WebhookSettings
+    from chatlane_bridges.webhooks.settings import WebhookSettings, read_declarations
 
     given: dict[str, Any] = {"file": file}
     settings = read_settings(WebhookSettings, given)
     try:
-        declared = read_file(settings.file, Declarations)
+        declared = read_declarations(settings.file)
         for endpoint in declared.endpoints.values():
             endpoint.keys()
     except ValidationError as error:

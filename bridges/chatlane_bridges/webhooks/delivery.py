@@ -14,6 +14,13 @@ from typing import Final
 
 from chatlane_bridges.webhooks.event_log import EventLog, LoggedEvent, Position
 from chatlane_bridges.webhooks.http_sender import HttpSender, PostFailedError
+from chatlane_bridges.webhooks.metrics import (
+    ATTEMPTS,
+    GIVEN_UP,
+    OLDEST,
+    WAITING,
+    AttemptOutcome,
+)
 from chatlane_bridges.webhooks.settings import DeclaredEndpoint
 from chatlane_bridges.webhooks.signatures import signed_headers
 from chatlane_client import ChatlaneClientError
@@ -39,6 +46,7 @@ ReadRows = Callable[[Mapping[str, object]], Awaitable[list[dict[str, object]]]]
 @dataclass(slots=True)
 class _Progress:
     seq: int
+    at: datetime
     is_done: bool = False
 
 
@@ -95,6 +103,16 @@ class EndpointDelivery:
         self._moved = asyncio.Event()
         self._last: dict[str, asyncio.Task[None]] = {}
         self._position = Position("", 0)
+        for outcome in AttemptOutcome:
+            ATTEMPTS.labels(name, outcome.value)
+        GIVEN_UP.labels(name)
+        WAITING.labels(name).set_function(lambda: len(self._ahead))
+        OLDEST.labels(name).set_function(self._oldest_seconds)
+
+    def _oldest_seconds(self) -> float:
+        if not self._ahead:
+            return 0.0
+        return (datetime.now(UTC) - self._ahead[0].at).total_seconds()
 
     async def run(self) -> None:
         """Deliver until cancelled; the first start begins with events from then on."""
@@ -119,7 +137,7 @@ class EndpointDelivery:
                 await self._moved.wait()
             event = await self._log.next(seq)
             seq = event.seq
-            progress = _Progress(seq)
+            progress = _Progress(seq, event.at)
             self._ahead.append(progress)
             kind = event.kind
             if kind is None or not any(fnmatchcase(kind, it) for it in self._declared.events):
@@ -160,6 +178,7 @@ class EndpointDelivery:
                     },
                 )
                 if is_over:
+                    GIVEN_UP.labels(self._name).inc()
                     break
                 await asyncio.sleep(pause)
         self._finish(progress)
@@ -177,9 +196,12 @@ class EndpointDelivery:
             try:
                 await self._sender.post(body, signed_headers(self._keys, event.id, now, body))
             except PostFailedError as exc:
+                outcome = AttemptOutcome.REFUSED if exc.is_refusal else AttemptOutcome.FAILED
+                ATTEMPTS.labels(self._name, outcome.value).inc()
                 if not exc.is_refusal:
                     self._health.note_failure(exc.retry_after)
                 raise
+            ATTEMPTS.labels(self._name, AttemptOutcome.CONFIRMED.value).inc()
             self._health.note_success()
 
     async def _body(self, event: LoggedEvent) -> bytes:

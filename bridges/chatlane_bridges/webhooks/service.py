@@ -1,23 +1,29 @@
 """The process that sends webhooks: one delivery for each endpoint."""
 
 import asyncio
+import logging
 import signal
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 from uuid import UUID
 
 import httpx
 from nats.aio.client import Client
 
+from chatlane_bridges.http.server import server_of
 from chatlane_bridges.webhooks.delivery import EndpointDelivery
 from chatlane_bridges.webhooks.event_log import EventLog
 from chatlane_bridges.webhooks.http_sender import STEP_WITHIN, HttpSender
+from chatlane_bridges.webhooks.metrics import health_app
 from chatlane_bridges.webhooks.settings import Declarations, WebhookSettings
 from chatlane_client import SessionNotFoundError, TranscriptApi
 from chatlane_client.transport.cursors import Cursors
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from chatlane_schemas.topology.subjects import WEBHOOK_CURSORS
+
+_log: Final = logging.getLogger("chatlane_bridges")
 
 _PAGE_ROWS: Final = 100
 _MAX_PAGES: Final = 10
@@ -59,6 +65,9 @@ async def _send(
 ) -> None:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(settings.connection("webhooks"))
+        if settings.port is not None:
+            port = await stack.enter_async_context(_health(settings, client))
+            _log.info("health_served", extra={"port": port})
         log = EventLog(client)
         await stack.enter_async_context(log.open())
         cursors = Cursors(client, platform=WEBHOOK_CURSORS, account=settings.principal)
@@ -77,6 +86,20 @@ async def _send(
         for delivery in deliveries:
             group.create_task(delivery.run())
         tell(f"webhooks: {len(declared.endpoints)} endpoints")
+
+
+@asynccontextmanager
+async def _health(settings: WebhookSettings, client: Client) -> AsyncIterator[int]:
+    """Serve the health of the process for the length of the block, and yield the port."""
+    server = server_of(health_app(lambda: client.is_connected))
+    with socket.create_server((settings.host, settings.port or 0)) as taken:
+        # After a signal, the server ends and raises it again.
+        serving = asyncio.create_task(server.serve(sockets=[taken]))
+        try:
+            yield int(taken.getsockname()[1])
+        finally:
+            server.should_exit = True
+            await asyncio.wait({serving})
 
 
 class TurnRows:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from chatlane_bridges.http.settings import read_file
 from chatlane_bridges.nats_settings import NatsSettings
 from chatlane_bridges.webhooks.signatures import signing_key
 from chatlane_schemas.fields import Name
@@ -22,9 +23,13 @@ class WebhookSettings(NatsSettings):
 
     model_config = SettingsConfigDict(env_prefix="CHATLANE_WEBHOOKS_")
 
-    file: Annotated[Path, Field(description="TOML file with the endpoints.")] = Path(
-        "webhooks.toml"
-    )
+    file: Annotated[
+        Path, Field(description="TOML file with the endpoints, or a folder with several.")
+    ] = Path("webhooks.toml")
+    host: Annotated[str, Field(description="Address of the health endpoint.")] = "127.0.0.1"
+    port: Annotated[
+        int | None, Field(ge=0, le=65535, description="Its port; none serves no health endpoint.")
+    ] = None
     principal: Annotated[Name, Field(description="User of NATS with the role `webhooks`.")] = (
         "webhooks"
     )
@@ -82,3 +87,21 @@ class Declarations(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     endpoints: Annotated[dict[Name, DeclaredEndpoint], Field(min_length=1)]
+
+
+def read_declarations(path: Path) -> Declarations:
+    """Return the endpoints of a file, or of all files `*.toml` of a folder.
+
+    Raises:
+        OSError: A file cannot be read.
+        ValueError: A file is no TOML, has values that are not allowed, or an endpoint twice.
+    """
+    paths = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    if not paths:
+        raise ValueError(f"{path} has no files *.toml")
+    endpoints: dict[str, DeclaredEndpoint] = {}
+    for declared in (read_file(it, Declarations) for it in paths):
+        if doubles := sorted(endpoints.keys() & declared.endpoints.keys()):
+            raise ValueError(f"endpoints are declared twice: {', '.join(doubles)}")
+        endpoints |= declared.endpoints
+    return Declarations(endpoints=endpoints)

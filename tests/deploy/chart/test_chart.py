@@ -16,6 +16,7 @@ from chatlane_bot.bot_config import bot_config_of
 from chatlane_bot.printing import helm_values_of
 from chatlane_bridges.mcp.settings import McpSettings
 from chatlane_bridges.openai.settings import OpenAiSettings
+from chatlane_bridges.webhooks.settings import WebhookSettings
 from chatlane_console.settings import ConsoleSettings
 from tests.deploy.kubernetes import manifests, test_policies
 from tests.deploy.kubernetes.custom_resources import is_custom, validate
@@ -76,6 +77,13 @@ MCP: Final = {
     "secret": "chatlane-nats-on-call",
     "files": "mcp-files",
 }
+WEBHOOKS: Final = {
+    "name": "events",
+    "program": "webhooks",
+    "secret": "chatlane-nats-events",
+    "files": "webhooks-files",
+    "replicas": 3,
+}
 VALUES: Final = {
     "image": {"repository": "registry.example.com/chatlane", "digest": DIGEST},
     "configuration": CONFIGURATION,
@@ -109,7 +117,7 @@ VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
         "workers": [WORKER],
         "adapters": [ADAPTER, OUR_ADAPTER],
         "tracingNamespace": "monitoring",
-        "frontEnds": [CONSOLE, OPENAI, MCP],
+        "frontEnds": [CONSOLE, OPENAI, MCP, WEBHOOKS],
     },
     "bot": PRINTED,
 }
@@ -221,7 +229,7 @@ def test_the_chart_installs_what_the_overlay_applies() -> None:
     assert {name for _, name in missing} == {"chatlane-postgres", "cloudnative-pg"}
     more = {name for _, name in chart.keys() - overlay.keys()}
     clients = {"echo-worker", "slack-assistant", "telegram-assistant"}
-    clients |= {"console", "front-end", "on-call"}
+    clients |= {"console", "front-end", "on-call", "events"}
     assert more == {"chatlane-smoke-test", *clients}
     different = {key for key in chart.keys() & overlay.keys() if chart[key] != overlay[key]}
     assert different == {
@@ -376,11 +384,16 @@ def test_clients_reach_nats_and_postgres_may_be_elsewhere() -> None:
 
 @pytest.mark.parametrize(
     ("client", "settings", "port"),
-    [(CONSOLE, ConsoleSettings, 8090), (OPENAI, OpenAiSettings, 8091), (MCP, McpSettings, 8092)],
+    [
+        (CONSOLE, ConsoleSettings, 8090),
+        (OPENAI, OpenAiSettings, 8091),
+        (MCP, McpSettings, 8092),
+        (WEBHOOKS, WebhookSettings, 8093),
+    ],
 )
 def test_a_front_end_runs_its_program_with_settings_that_it_has(
     client: Mapping[str, Any],
-    settings: type[ConsoleSettings | OpenAiSettings | McpSettings],
+    settings: type[ConsoleSettings | OpenAiSettings | McpSettings | WebhookSettings],
     port: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -403,6 +416,13 @@ def test_a_front_end_runs_its_program_with_settings_that_it_has(
     assert {"secret": {"name": client["files"]}} in mounted["sources"]
     allowed = found["NetworkPolicy", client["name"]]["spec"]["ingress"]
     assert [rule["from"] for rule in allowed] == [its for its in [client.get("from")] if its]
+
+
+def test_webhooks_are_sent_by_one_process_that_ends_before_the_next_begins() -> None:
+    spec = by_key(chart_objects("keda"))["Deployment", "events"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    container = spec["template"]["spec"]["containers"][0]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
 
 
 def test_prometheus_reaches_the_adapters_whose_alerts_it_has() -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 import uvicorn
 from nats.aio.client import Client
@@ -20,7 +21,7 @@ from starlette.routing import Route
 
 from chatlane_client import SessionApi, Turn, open_connection
 from chatlane_schemas.session_api.people import Person
-from chatlane_servers.embedded import open_nats
+from chatlane_servers.embedded import free_port, open_nats
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import PRINCIPAL, working
 from tests.support.eventually import eventually
@@ -122,15 +123,20 @@ async def test_each_event_comes_signed_and_in_order_over_faults_and_kills(
         working(worker, answer),
     ):
         (tmp_path / "secrets").write_text("\n".join(SECRETS), "utf-8")
-        file = tmp_path / "webhooks.toml"
-        file.write_text(
+        folder = tmp_path / "endpoints"
+        folder.mkdir()
+        (folder / "dead.toml").write_text(
+            f"[endpoints.dead]\nurl = 'http://127.0.0.1:9/dead'\nevents = ['*']\n{PRIVATE}\n"
+            f"secret_file = '{tmp_path / 'secrets'}'",
+            "utf-8",
+        )
+        (folder / "others.toml").write_text(
             "\n".join(
                 f"[endpoints.{name}]\nurl = '{url}'\nevents = {events}\n{more}\n"
                 f"secret_file = '{tmp_path / 'secrets'}'"
                 for name, url, events, more in [
                     ("all", f"http://localhost:{receiver.port}/all", ["*"], PRIVATE),
                     ("text", receiver_url(receiver, "text"), ["turn.ended"], f"{PRIVATE}\n{TEXT}"),
-                    ("dead", "http://127.0.0.1:9/dead", ["*"], PRIVATE),
                     ("inside", f"https://localhost:{receiver.port}/inside", ["*"], ""),
                     ("strict", receiver_url(receiver, "strict"), ["session.started"], PRIVATE),
                 ]
@@ -139,10 +145,11 @@ async def test_each_event_comes_signed_and_in_order_over_faults_and_kills(
         )
         process = Process(
             "webhooks",
-            ["-m", "chatlane", "webhooks", "--file", str(file)],
+            ["-m", "chatlane", "webhooks", "--file", str(folder)],
             tmp_path,
             CHATLANE_WEBHOOKS_NATS_URL=server.url,
             CHATLANE_WEBHOOKS_NKEY_SEED_FILE=str(keys.seed_file("webhooks")),
+            CHATLANE_WEBHOOKS_PORT=str(health_port := free_port()),
         )
         sessions = SessionApi(
             portal,
@@ -175,6 +182,17 @@ async def test_each_event_comes_signed_and_in_order_over_faults_and_kills(
             await eventually(all_came)
             await eventually(lambda: len(receiver.ids("text")) == 6)
             log = process.log_path.read_text("utf-8")
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{health_port}") as http:
+                assert (await http.get("/readyz")).status_code == 200
+                metrics = (await http.get("/metrics")).text
+            assert 'chatlane_webhook_given_up_total{endpoint="strict"}' in metrics
+            confirmed = 'chatlane_webhook_attempts_total{endpoint="text",outcome="confirmed"} '
+            assert f"{confirmed}0.0" not in metrics.splitlines()
+            assert confirmed in metrics
+            waiting = 'chatlane_webhook_waiting_events{endpoint="dead"} '
+            assert f"{waiting}0.0" not in metrics.splitlines()
+            await process.stop()
+            assert process.exit_code == 0
         finally:
             await process.kill()
     assert {kind["type"] for kind in receiver.confirmed["all"]} >= {

@@ -27,7 +27,7 @@ from chatlane_schemas import Chat, InboundEvent, Sender, decode
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.channels import CHANNELS, Channel
 from chatlane_schemas.topology.subjects import LiveTurnPath
-from tests.support.declared_metrics import ADAPTER_METRICS, METRICS, DeclaredMetric
+from tests.support.declared_metrics import ADAPTER_METRICS, METRICS, WEBHOOK_METRICS, DeclaredMetric
 
 if TYPE_CHECKING:
     from chatlane_schemas.envelope import Record
@@ -397,7 +397,11 @@ def metrics_table(metrics: Sequence[DeclaredMetric]) -> str:
 
 @pytest.mark.parametrize(
     ("document", "metrics"),
-    [("docs/operations.md", METRICS), ("docs/platforms/index.md", ADAPTER_METRICS)],
+    [
+        ("docs/operations.md", METRICS),
+        ("docs/platforms/index.md", ADAPTER_METRICS),
+        ("docs/webhooks.md", WEBHOOK_METRICS),
+    ],
 )
 def test_the_table_of_metrics_is_complete(document: str, metrics: Sequence[DeclaredMetric]) -> None:
     table = metrics_table(metrics)
@@ -411,7 +415,8 @@ def test_metrics_exist(document: Path) -> None:
     others |= {"chatlane_bot", "chatlane_bridges", "chatlane_console", "chatlane_servers"}
     others |= {"chatlane_owner", "chatlane_router", "chatlane_keeper", "chatlane_copier"}
     named = set(METRIC.findall(text_of(document))) - others - {*Roles().names()}
-    assert set() == named - {its.name for its in (*METRICS, *ADAPTER_METRICS)}
+    declared = (*METRICS, *ADAPTER_METRICS, *WEBHOOK_METRICS)
+    assert set() == named - {its.name for its in declared}
 
 
 def is_setting(path: str) -> bool:
