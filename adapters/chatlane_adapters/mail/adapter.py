@@ -40,6 +40,7 @@ _STORED_WITHIN: Final = timedelta(seconds=20)
 _CALL_TIME: Final = 60.0
 _PAUSE: Final = 60.0
 _PERMANENT: Final = 500
+_NO_SENDER: Final = {None, "", "<>"}
 _STORED: Final = "250 2.0.0 stored"
 _LATER: Final = "451 4.3.0 try again later"
 _REFUSED: Final = "554 5.6.0 not understood"
@@ -103,11 +104,19 @@ class MailPlatform(Platform):
             self.note_account(is_refused=True)
             raise RetryAfter(_PAUSE, whole_account=True) from None
         except aiosmtplib.SMTPRecipientsRefused as error:
-            raise _refusal(max(it.code for it in error.recipients), of_person=True) from None
+            code = max(it.code for it in error.recipients)
+            raise self._refusal(code, of_person=True) from None
         except aiosmtplib.SMTPResponseException as error:
-            raise _refusal(error.code, of_person=False) from None
+            raise self._refusal(error.code, of_person=False) from None
         self.note_account(is_refused=False)
         return message_id_of(piece, settings.address)
+
+    def _refusal(self, code: int, *, of_person: bool) -> Exception:
+        """Return a refusal of the server; its text may quote what was sent."""
+        if code < _PERMANENT:
+            return RetryAfter(self._settings.retry_seconds)
+        reason = f"the server refuses it: {code}"
+        return ChatGone(reason) if of_person else Undeliverable(reason)
 
 
 class _Intake:
@@ -131,7 +140,8 @@ class _Intake:
         raw = content if isinstance(content, bytes) else str(content or "").encode()
         try:
             # A mail without a sender is a bounce, and answers to it could circle.
-            event = event_of(self._adapter.event, raw) if envelope.mail_from else None
+            is_bounce = envelope.mail_from in _NO_SENDER
+            event = None if is_bounce else event_of(self._adapter.event, raw)
         except (LookupError, TypeError, ValidationError, ValueError) as error:
             _log.error("mail_not_understood", extra={"error": type(error).__name__})
             return _REFUSED
@@ -183,11 +193,3 @@ class _Intake:
 
 async def _chunks(content: bytes) -> AsyncIterator[bytes]:
     yield content
-
-
-def _refusal(code: int, *, of_person: bool) -> Exception:
-    """Return a refusal of the server; its text may quote what was sent."""
-    if code < _PERMANENT:
-        return RetryAfter(_PAUSE)
-    reason = f"the server refuses it: {code}"
-    return ChatGone(reason) if of_person else Undeliverable(reason)

@@ -21,4 +21,7 @@ class MailSettings(AdapterSettings):
     ] = "starttls"
     smtp_user: Annotated[str | None, Field(description="User of the server.")] = None
     smtp_password: Annotated[SecretStr | None, Field(description="Its password.")] = None
+    retry_seconds: Annotated[
+        float, Field(ge=1, description="Pause after the server puts a mail off.")
+    ] = 60.0
     max_bytes: Annotated[int, Field(ge=1, description="The largest mail that is taken.")] = 2**24

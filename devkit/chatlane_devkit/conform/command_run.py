@@ -17,11 +17,13 @@ from chatlane_devkit.conform.judge_run import (
     open_installation,
 )
 from chatlane_devkit.conform.scenes.discord import open_discord_scene
+from chatlane_devkit.conform.scenes.mail import open_mail_scene
 from chatlane_devkit.conform.scenes.matrix import open_matrix_scene
 from chatlane_devkit.conform.scenes.scene import Scene
 from chatlane_devkit.conform.scenes.scripted import open_scripted_scene
 from chatlane_devkit.conform.scenes.slack import open_slack_scene
 from chatlane_devkit.conform.scenes.telegram import open_telegram_scene
+from chatlane_devkit.conform.scenes.whatsapp import open_whatsapp_scene
 from chatlane_devkit.conform.worker.checks import WORKER_CHECKS
 from chatlane_devkit.conform.worker.judge_run import judge_worker, open_worker_installation
 from chatlane_servers.binaries import server_directory
@@ -29,10 +31,12 @@ from chatlane_servers.programs import cancel_on_stop_signals
 
 SCENES: Final[Mapping[str, Callable[[], AbstractAsyncContextManager[Scene]]]] = {
     "discord": open_discord_scene,
+    "mail": open_mail_scene,
     "matrix": open_matrix_scene,
     "scripted": open_scripted_scene,
     "slack": open_slack_scene,
     "telegram": open_telegram_scene,
+    "whatsapp": open_whatsapp_scene,
 }
 _WRONG_USE: Final = 2
 

@@ -214,5 +214,6 @@ CONTENT_CHECKS: Final = (
         asks="a long answer comes in several messages, whole and in order",
         advice="deliver with deliver_pieces and the limit of the platform in its own unit",
         judge=judge_long_answers,
+        needs=(Ability.LONG_ANSWERS,),
     ),
 )

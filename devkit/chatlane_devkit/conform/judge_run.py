@@ -97,10 +97,9 @@ async def judge_adapter(
     gate = NatsGate(installation.nats_url)
     async with gate.opened(), _answering(installation, agent):
         variables = scene.variables(gate.url, installation.account)
-        first, second = (
-            JudgedProcess(command, variables, directory / f"{name}.log")
-            for name in ("adapter", "second-adapter")
-        )
+        first = JudgedProcess(command, variables, directory / "adapter.log")
+        others = variables | scene.variables_of_second()
+        second = JudgedProcess(command, others, directory / "second-adapter.log")
         trial = Trial(
             scene=scene, agent=agent, gate=gate, adapter=first, second=second, patience=patience
         )

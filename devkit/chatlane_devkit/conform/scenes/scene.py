@@ -23,6 +23,7 @@ class Ability(StrEnum):
     REPEATS = "repeats"
     LOST_ANSWERS = "lost answers"
     CHAT_LIMITS = "limits of a chat"
+    LONG_ANSWERS = "texts that are too long for a message"
 
 
 class Scene(ABC):
@@ -45,6 +46,10 @@ class Scene(ABC):
     @abstractmethod
     def variables(self, nats_url: str, account: str) -> dict[str, str]:
         """Return the environment of the adapter."""
+
+    def variables_of_second(self) -> dict[str, str]:
+        """Return what is different in the environment of a second process of the adapter."""
+        return {}
 
     @property
     def has_adapter(self) -> bool:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from time import time
+from time import monotonic, time
 from typing import Any, Final
 
 import aiohttp
@@ -34,6 +34,7 @@ class Person:
         refusals: Codes that the next calls for this person get, in order.
         calls: How often the business tried to send something.
         states: States of messages that the business set, such as `typing`.
+        answers: Set while calls for this person are answered; they take effect before.
     """
 
     number: str
@@ -41,6 +42,22 @@ class Person:
     refusals: list[int] = field(default_factory=list)
     calls: int = 0
     states: list[str] = field(default_factory=list)
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    _refusal: int = 0
+    _refused_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.answers.set()
+
+    def refuse(self, code: int, seconds: float) -> None:
+        """Refuse the calls for this person for so long."""
+        self._refusal, self._refused_until = code, monotonic() + seconds
+
+    def refusal(self) -> int | None:
+        """Return the code that a call for this person gets; None if it is accepted."""
+        if self.refusals:
+            return self.refusals.pop(0)
+        return self._refusal if monotonic() < self._refused_until else None
 
     @property
     def texts(self) -> list[str]:
@@ -62,13 +79,13 @@ class WhatsAppServer:
 
     Attributes:
         url: Address of the Graph API, with its version.
-        webhook: Where requests go.
+        webhooks: Where requests go: to the first of them that takes it.
         is_revoked: Whether the token is refused.
     """
 
     def __init__(self, client: aiohttp.ClientSession) -> None:
         self.url = ""
-        self.webhook = ""
+        self.webhooks: list[str] = []
         self.is_revoked = False
         self._client = client
         self._people: dict[str, Person] = {}
@@ -80,17 +97,18 @@ class WhatsAppServer:
         """Return a person; their number exists from now on."""
         return self._people.setdefault(number, Person(number))
 
-    def write(self, person: Person, **message: Any) -> str:  # noqa: ANN401 - any content
+    def write(self, person: Person, *, times: int = 1, **message: Any) -> str:  # noqa: ANN401 - any content
         """Let a person send a message, such as `type="text", text={"body": "hi"}`; return its id."""
         wamid = f"wamid.{next(self._ids)}"
         sent = {"from": person.number, "id": wamid, "timestamp": str(round(time())), **message}
         contact = {"profile": {"name": f"Person {person.number}"}, "wa_id": person.number}
-        self._tell(person, {"contacts": [contact], "messages": [sent]})
+        for _ in range(times):
+            self._tell(person, {"contacts": [contact], "messages": [sent]})
         return wamid
 
-    def say(self, person: Person, text: str) -> str:
-        """Let a person send a text."""
-        return self.write(person, type="text", text={"body": text})
+    def say(self, person: Person, text: str, *, times: int = 1) -> str:
+        """Let a person send a text, and tell it so many times."""
+        return self.write(person, times=times, type="text", text={"body": text})
 
     def report(self, person: Person, wamid: str, state: str, code: int | None = None) -> None:
         """Send a status of a message of the business."""
@@ -129,12 +147,13 @@ class WhatsAppServer:
                 await asyncio.sleep(_PAUSE)
 
     async def _is_taken(self, request: str, headers: dict[str, str]) -> bool:
-        with suppress(aiohttp.ClientError, TimeoutError):
-            async with (
-                asyncio.timeout(_PATIENCE),
-                self._client.post(self.webhook, data=request, headers=headers) as response,
-            ):
-                return response.ok
+        for webhook in self.webhooks:
+            with suppress(aiohttp.ClientError, TimeoutError):
+                async with (
+                    asyncio.timeout(_PATIENCE),
+                    self._client.post(webhook, data=request, headers=headers) as response,
+                ):
+                    return response.ok
         return False
 
     async def _serve(self, request: web.Request) -> web.Response:
@@ -148,8 +167,8 @@ class WhatsAppServer:
             return web.json_response({"success": True})
         person = self.person(given["to"])
         person.calls += 1
-        if person.refusals:
-            return _refused(400, person.refusals.pop(0))
+        if (code := person.refusal()) is not None:
+            return _refused(400, code)
         kind = given["type"]
         body = given[kind].get("body") if kind in {"text", "interactive"} else ""
         limit = _MAX_TEXT if kind == "text" else _MAX_BODY
@@ -158,6 +177,7 @@ class WhatsAppServer:
             return _refused(400, 100)
         wamid = f"wamid.{next(self._ids)}"
         person.shown.append({**given, "id": wamid})
+        await person.answers.wait()
         return web.json_response({"messaging_product": "whatsapp", "messages": [{"id": wamid}]})
 
     async def close(self) -> None:

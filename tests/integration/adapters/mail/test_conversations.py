@@ -2,18 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from email import message_from_bytes, policy
+from dataclasses import dataclass
 from email.message import EmailMessage
-from itertools import count
 from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
-from aiosmtpd.smtp import SMTP, Envelope, Session
 
+from chatlane_devkit.platforms.mail.server import MailServer, new_message_id, open_mail_server
 from chatlane_servers.embedded import free_port
 from tests.support.eventually import eventually
 from tests.support.platforms.answering import Agent, working
@@ -25,51 +22,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 
 _ROOT: Final = Path(__file__).parents[4]
 _RUN: Final = "from chatlane_adapters.commands import main; main()"
-_numbers: Final = count(1)
-
-
-@dataclass
-class MailServer:
-    """A server that sends mail.
-
-    Attributes:
-        sent: What it has sent, in order.
-        refused: Recipients that do not exist.
-    """
-
-    port: int = 0
-    sent: list[EmailMessage] = field(default_factory=list)
-    refused: set[str] = field(default_factory=set)
-
-    async def handle_RCPT(  # noqa: N802 - aiosmtpd calls it
-        self, _: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
-    ) -> str:
-        if address in self.refused:
-            return "550 5.1.1 no such person"
-        envelope.rcpt_tos.append(address)
-        return "250 OK"
-
-    async def handle_DATA(self, _: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802
-        content = envelope.content
-        assert isinstance(content, bytes)
-        mail = message_from_bytes(content, policy=policy.default)
-        assert isinstance(mail, EmailMessage)
-        self.sent.append(mail)
-        return "250 OK"
-
-    def to(self, address: str) -> list[EmailMessage]:
-        """Return the mail to a person, in order."""
-        return [mail for mail in self.sent if mail["To"] == address]
-
-
-@asynccontextmanager
-async def open_mail_server() -> AsyncIterator[MailServer]:
-    """Run a server for the length of the block."""
-    its, loop = MailServer(), asyncio.get_running_loop()
-    server = await loop.create_server(lambda: SMTP(its, loop=loop), "127.0.0.1", 0)
-    its.port = server.sockets[0].getsockname()[1]
-    async with server:
-        yield its
 
 
 @dataclass
@@ -79,11 +31,17 @@ class App:
     lmtp_port: int
 
     async def write(
-        self, address: str, text: str, file: bytes | None = None, **headers: str
+        self,
+        address: str,
+        text: str,
+        file: bytes | None = None,
+        *,
+        is_bounce: bool = False,
+        **headers: str,
     ) -> tuple[int, str]:
         """Deliver a mail of a person, and return the answer of the adapter and the id of the mail."""
         mail = EmailMessage()
-        message_id = f"<{next(_numbers)}@x.test>"
+        message_id = new_message_id()
         usual = {"From": address, "To": "desk@shop.test", "Subject": "Order"}
         for name, value in {**usual, "Message_ID": message_id, **headers}.items():
             mail[name.replace("_", "-")] = value
@@ -94,7 +52,7 @@ class App:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.lmtp_port)
         lines = (
             "LHLO test",
-            f"MAIL FROM:<{address}>",
+            f"MAIL FROM:<{'' if is_bounce else address}>",
             "RCPT TO:<desk@shop.test>",
             "DATA",
             mail.as_bytes().decode().replace("\n", "\r\n") + "\r\n.",
@@ -192,6 +150,16 @@ async def test_a_program_gets_no_answer(app: App) -> None:
     await app.write("cy@x.test", "hello")
     await eventually(lambda: len(app.server.to("cy@x.test")) == 1)
     assert app.server.to("robot@x.test") == []
+
+
+async def test_a_bounce_is_taken_and_gets_no_answer(app: App) -> None:
+    given = len(app.agent.given)
+    code, _ = await app.write("mailer-daemon@x.test", "not delivered", is_bounce=True)
+    assert code == 250
+    await app.write("flo@x.test", "hello")
+    await eventually(lambda: len(app.server.to("flo@x.test")) == 1)
+    assert app.server.to("mailer-daemon@x.test") == []
+    assert len(app.agent.given) == given + 1
 
 
 async def test_an_unknown_recipient_holds_nobody_up(app: App) -> None:

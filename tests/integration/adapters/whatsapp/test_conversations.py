@@ -57,7 +57,7 @@ async def app(
         ) as service,
         working(shared_nats.url, agent),
     ):
-        whatsapp.webhook = f"http://127.0.0.1:{port}/whatsapp"
+        whatsapp.webhooks = [f"http://127.0.0.1:{port}/whatsapp"]
         variables = {
             "CHATLANE_ADAPTER_ACCOUNT": "shop",
             "CHATLANE_ADAPTER_NATS_URL": shared_nats.url,
@@ -147,13 +147,15 @@ async def test_typing_is_shown_while_the_agent_works(app: App) -> None:
 async def test_only_signed_requests_are_taken(app: App) -> None:
     async with httpx.AsyncClient() as client:
         forged = await client.post(
-            app.whatsapp.webhook, content=b"{}", headers={b"X-Hub-Signature-256": b"sha256=\xe9"}
+            app.whatsapp.webhooks[0],
+            content=b"{}",
+            headers={b"X-Hub-Signature-256": b"sha256=\xe9"},
         )
         asked = {"hub.mode": "subscribe", "hub.challenge": "42"}
         right = await client.get(
-            app.whatsapp.webhook, params={**asked, "hub.verify_token": VERIFY_TOKEN}
+            app.whatsapp.webhooks[0], params={**asked, "hub.verify_token": VERIFY_TOKEN}
         )
         wrong = await client.get(
-            app.whatsapp.webhook, params={**asked, "hub.verify_token": "guess"}
+            app.whatsapp.webhooks[0], params={**asked, "hub.verify_token": "guess"}
         )
     assert [forged.status_code, right.text, wrong.status_code] == [401, "42", 403]
