@@ -6,6 +6,7 @@ from uuid import UUID
 
 from ag_ui.core import BaseEvent, RunAgentInput, TextPart, UserMessage
 from fastapi import FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
@@ -47,6 +48,13 @@ def create_app(settings: AgUiSettings, declared: AgentDeclarations) -> FastAPI:
         return EventSourceResponse(_sent(events), ping=PING_SECONDS, sep=_SEPARATOR)
 
     app.add_api_route("/agents/{name}", run, methods=["POST"], response_model=None)
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=[origin.strip() for origin in settings.allowed_origins.split(",")],
+            allow_methods=["POST"],
+            allow_headers=["*"],
+        )
     return app
 
 

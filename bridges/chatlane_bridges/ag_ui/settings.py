@@ -22,6 +22,9 @@ class AgUiSettings(HttpSettings):
         int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     ] = 8094
     file: Annotated[Path, Field(description="TOML file with agents and keys.")] = Path("ag-ui.toml")
+    allowed_origins: Annotated[
+        str, Field(description="Origins whose pages may send requests, separated by commas.")
+    ] = ""
     principal: Annotated[
         Name, Field(description="User of NATS with the role `front_end`, who acts for people.")
     ] = ORIGIN
