@@ -115,7 +115,7 @@ large: {routers: 4, resources: {requests: {cpu: "2", memory: 512Mi}, limits: {cp
 {{- define "chatlane.programs" -}}
 console: {prefix: CHATLANE_CONSOLE_, port: 8090, health: true, replicas: 2}
 openai: {prefix: CHATLANE_OPENAI_, port: 8091, health: true, replicas: 2, file: {FILE: openai.toml}}
-webhooks: {prefix: CHATLANE_WEBHOOKS_, port: 8093, health: true, replicas: 1, single: true, file: {FILE: webhooks.toml}}
+webhooks: {prefix: CHATLANE_WEBHOOKS_, port: 8095, health: true, replicas: 1, single: true, file: {FILE: webhooks.toml}}
 mcp: {prefix: CHATLANE_MCP_, port: 8092, health: false, replicas: 1, file: {TOKEN_FILE: token}}
 {{- end -}}
 

@@ -388,7 +388,7 @@ def test_clients_reach_nats_and_postgres_may_be_elsewhere() -> None:
         (CONSOLE, ConsoleSettings, 8090),
         (OPENAI, OpenAiSettings, 8091),
         (MCP, McpSettings, 8092),
-        (WEBHOOKS, WebhookSettings, 8093),
+        (WEBHOOKS, WebhookSettings, 8095),
     ],
 )
 def test_a_front_end_runs_its_program_with_settings_that_it_has(
