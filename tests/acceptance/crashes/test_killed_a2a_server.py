@@ -74,13 +74,18 @@ def said(text: str, *, key: str | None = None, to: Shown | None = None, task: st
 
 @dataclass
 class Stage:
-    """A router, a worker and the server, each a process."""
+    """A router, a worker and the server, each a process.
+
+    Attributes:
+        is_old: Whether clients speak version 0.3 of the protocol.
+    """
 
     router: Process
     worker: Process
     server: Process
     go: Path
     url: str = ""
+    is_old: bool = False
 
     async def start_server(self) -> None:
         """Start the server and read its address."""
@@ -101,6 +106,12 @@ class Stage:
         async with httpx.AsyncClient(headers=headers, timeout=300) as http:
             card = await A2ACardResolver(http, f"{self.url}/main").get_agent_card()
             assert card.capabilities.streaming
+            if self.is_old:
+                # As a client finds it that knows no later version.
+                old = [it for it in card.supported_interfaces if it.protocol_version == "0.3"]
+                del card.supported_interfaces[:]
+                card.supported_interfaces.extend(old)
+                assert old
             yield ClientFactory(ClientConfig(httpx_client=http)).create(card)
 
     async def send(self, shown: Shown, message: Message) -> None:
@@ -197,11 +208,14 @@ async def test_each_task_ends_once(stage: Stage, nats_url: str) -> None:
     assert {second.context_id, third.context_id} == {first.context_id}
 
     await asked_and_cancelled(stage, first)
+    stage.is_old = True
+    sending, fifth = await stage.begin(said("five", to=first))
+    await stage.finish(sending, fifth, "five")
     async with open_connection(nats_url, name="test") as client:
         transcripts = TranscriptApi(client, principal="tests")
         rows = await transcripts.newest(UUID(first.context_id), limit=50)
     words = [row.content for row in rows if row.role is results.Role.USER]
-    assert words == ["one", "two", "three", "ask", "Allow", "four"]
+    assert words == ["one", "two", "three", "ask", "Allow", "four", "five"]
     assert "I begin" not in stage.log()
 
 
