@@ -66,7 +66,7 @@ def test_messages_are_deleted_by_who_erases_and_by_routers() -> None:
     }
 
 
-def test_only_routers_purge_and_only_the_logs() -> None:
+def test_only_routers_purge_the_logs_and_the_share_of_an_account() -> None:
     purges = {
         (name, subject)
         for name, role in ROLES.items()
@@ -75,6 +75,7 @@ def test_only_routers_purge_and_only_the_logs() -> None:
     }
     assert purges == {
         ("router", "$JS.API.STREAM.PURGE.INBOUND"),
+        ("router", "$JS.API.STREAM.PURGE.OUTBOUND"),
         ("router", "$JS.API.STREAM.PURGE.RESULTS"),
     }
 
@@ -89,9 +90,11 @@ def test_only_the_provisioner_makes_streams_and_durables() -> None:
     for name, role in ROLES.items():
         makes = [subject for subject in role.publish if ".CREATE." in subject]
         if name == "router":
-            assert {subject.split(".")[4] for subject in makes} == {"INBOUND", "RESULTS", "ROUTED"}
-            of_agents = [its for its in makes if its.split(".")[4] == "ROUTED"]
-            assert of_agents == ["$JS.API.CONSUMER.CREATE.ROUTED.comparing.>"]
+            named = [its for its in makes if its.split(".")[4] not in {"INBOUND", "RESULTS"}]
+            assert {*named} == {
+                "$JS.API.CONSUMER.CREATE.ROUTED.comparing.>",
+                "$JS.API.CONSUMER.CREATE.OUTBOUND.shares.>",
+            }
         elif name == "provisioner":
             assert {subject.split(".")[4] for subject in makes} == {*StreamName}
         elif name == "eraser":
