@@ -75,7 +75,7 @@ class Bot:
         console_port: Port of the console.
         media_port: Port of the links to files.
         servers: Embedded servers, in the order of their start.
-        programs: Router, worker, console and adapter, in the order of their start.
+        programs: Router, worker, console, eraser and adapter, in the order of their start.
         link_token: Token of the link that signs in to the console.
     """
 
@@ -287,6 +287,15 @@ def _programs(directory: DataDirectory, config: BotConfig, bot: Bot) -> list[Pro
             _console_of(directory, config, bot),
         ),
     ]
+    if config.servers.postgres is None:
+        listed.append(
+            Program(
+                "eraser",
+                ["-m", "chatlane", "people", "erase-requested", "--every", "1m", "--config", toml],
+                directory.logs,
+                {},
+            )
+        )
     if config.platform != TERMINAL:
         listed.append(
             Program(

@@ -114,7 +114,7 @@ async def test_each_part_is_killed_and_each_message_is_answered_once(scene: BotS
             await ann.until_answered(f"two {number}.")
         count = len(parts_of(run))
         await stopped(run)
-    assert count == 5
+    assert count == 6
     for number in range(count):
         assert ann.count(f"one {number}.") == 1, ann.answers
         assert ann.count(f"two {number}.") == 1, ann.answers

@@ -54,7 +54,9 @@ async def test_a_telegram_bot_answers_within_minutes_and_survives_the_death_of_a
             await until_said(chat, "You said: Hello bot (after 0 messages)")
             assert monotonic() - begin < TEN_MINUTES.total_seconds()
             servers = {"nats-server", "postgres"}
-            assert servers | {"router", "worker", "console", "adapter"} == {*parts_of(run)}
+            assert servers | {"router", "worker", "console", "eraser", "adapter"} == {
+                *parts_of(run)
+            }
 
             telegram.people.write(chat.id, "in the middle")
             updates = telegram.world.updates
