@@ -10,8 +10,9 @@ from typing import Any, Final
 from chatlane.config.settings import SettingsError, load_settings, resolve_notices
 from chatlane_servers.toml_text import toml_text
 
-# Settings that the stack itself decides: server addresses, and loopback for every listener.
-_OWN_SECTIONS: Final = ("nats", "postgres", "http", "log", "tracing")
+# Settings that the stack itself decides: server addresses, loopback for every listener, and the key
+# of the erasure list, which is empty in a new database.
+_OWN_SECTIONS: Final = ("nats", "postgres", "http", "log", "tracing", "erasure")
 
 
 def stack_config(nats_url: str, dsn: str, user_config: Path | None) -> str:

@@ -22,6 +22,7 @@ from chatlane_devkit.demo.stack import Stack, open_stack
 from chatlane_devkit.demo.stack_config import check_user_config
 from chatlane_devkit.demo.traffic import follow_traffic
 from chatlane_devkit.dev.console import CONSOLE, ConsoleAddress, start_console
+from chatlane_devkit.dev.eraser import ERASER, erasure_config, start_eraser
 from chatlane_devkit.platforms.telegram import open_telegram_server
 from chatlane_devkit.platforms.telegram.terminal import TelegramTerminal, account_of, adapter_of
 from chatlane_servers.binaries import server_directory
@@ -70,9 +71,11 @@ async def _run(narrator: ConsoleOutput, user_config: Path | None, *, has_workers
             think=_THINK,
             user_config=user_config,
             has_workers=has_workers,
+            more_config=erasure_config(),
         ) as stack:
             with _state_file(stack.config):
                 console = await start_console(stack)
+                await start_eraser(stack)
                 _welcome(narrator, stack, console)
                 await _show_logs(narrator, stack)
 
@@ -91,7 +94,7 @@ async def _run_with_telegram(
                 think=_THINK,
                 user_config=user_config,
                 has_workers=has_workers,
-                more_config=account_of(telegram),
+                more_config=account_of(telegram) + erasure_config(),
             ) as stack,
         ):
             adapter = adapter_of(telegram, stack.nats.url, directory)
@@ -99,6 +102,7 @@ async def _run_with_telegram(
             adapter.start()
             with _state_file(stack.config):
                 console = await start_console(stack)
+                await start_eraser(stack)
                 _welcome(narrator, stack, console)
                 narrator.console.print(f"Logs are in {directory}", highlight=False, soft_wrap=True)
                 watching = asyncio.create_task(_watch(narrator, stack))
@@ -190,7 +194,7 @@ def _kill_lines(stack: Stack) -> list[str]:
 
 
 def _has_workers(stack: Stack) -> bool:
-    return bool(stack.programs.keys() - stack.health_ports.keys() - {CONSOLE})
+    return bool(stack.programs.keys() - stack.health_ports.keys() - {CONSOLE, ERASER})
 
 
 def _command() -> str:

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from collections.abc import Callable
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -12,14 +13,17 @@ import httpx
 import pytest
 
 from chatlane.config.settings import load_settings
+from chatlane_console.http.guard import CSRF_HEADER
 from chatlane_devkit.scenario.scenario_generator import SCENARIO_FILE
 from tests.support.command_run import started
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240), pytest.mark.slow]
 
 Tell = Callable[[str], None]
 
 INTERRUPTED: Final = 130
+ERASED_WITHIN: Final = timedelta(seconds=60)
 EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 
 
@@ -109,6 +113,21 @@ async def test_kill_9_of_the_demo_leaves_nothing_running(tmp_path: Path) -> None
         await run.until_nothing_is_left()
 
 
+async def erase_own_data(browser: httpx.AsyncClient) -> None:
+    """Ask for the erasure of the signed-in person, and wait for its receipt."""
+    answer = await browser.post("/api/v1/erasures", headers={CSRF_HEADER: "1"})
+    assert answer.status_code == HTTPStatus.ACCEPTED, answer.text
+    path = f"/api/v1/erasures/{answer.json()['id']}"
+
+    async def is_finished() -> bool:
+        erasure = (await browser.get(path)).json()
+        assert erasure["finished_at"] is not None, erasure
+        assert erasure["deleted"]["sessions"] == 1
+        return True
+
+    await eventually(is_finished, timeout=ERASED_WITHIN)
+
+
 async def test_dev_can_be_talked_to_from_its_directory(tmp_path: Path) -> None:
     state = tmp_path / ".chatlane" / "dev.toml"
     async with started(tmp_path, "-m", "chatlane", "dev") as run:
@@ -129,6 +148,8 @@ async def test_dev_can_be_talked_to_from_its_directory(tmp_path: Path) -> None:
             assert (await browser.get(link)).status_code == HTTPStatus.SEE_OTHER
             listed = (await browser.get("/api/v1/sessions")).json()["sessions"]
             assert [session["platform"] for session in listed] == ["terminal"]
+            await erase_own_data(browser)
+            assert (await browser.get("/api/v1/sessions")).json()["sessions"] == []
         run.process.send_signal(signal.SIGINT)
         assert await run.process.wait() == 0
         assert run.processes() == []
@@ -159,6 +180,7 @@ async def test_dev_without_workers_lets_an_example_answer_with_the_declarations_
     declared = tmp_path / "mine.toml"
     declared.write_text(
         '[nats]\nurl = "nats://elsewhere.invalid:4222"\n[router]\npartitions = 8\n'
+        f'[erasure]\nkey = "{"k" * 32}"\n'
         '[agents.pirate]\n[profiles.default]\nagent = "pirate"\n[platforms.terminal.accounts.local]\n'
     )
     arguments = ("dev", "--no-workers", "--config", str(declared))

@@ -27,6 +27,7 @@ from tests.deploy.kubernetes.manifests import (
     rendered,
     tool,
 )
+from tests.deploy.kubernetes.test_commands import parsed
 from tests.deploy.metric_queries import check_asks_for_what_is_shown
 
 CHART: Final = ROOT / "deploy/chart"
@@ -230,13 +231,50 @@ def test_the_chart_installs_what_the_overlay_applies() -> None:
     more = {name for _, name in chart.keys() - overlay.keys()}
     clients = {"echo-worker", "slack-assistant", "telegram-assistant"}
     clients |= {"console", "front-end", "on-call", "events"}
-    assert more == {"chatlane-smoke-test", *clients}
+    assert more == {"chatlane-smoke-test", "chatlane-requested-erasures", *clients}
     different = {key for key in chart.keys() & overlay.keys() if chart[key] != overlay[key]}
     assert different == {
         ("Deployment", "chatlane-router"),
         ("ScaledObject", "chatlane-router"),
         ("NetworkPolicy", "nats"),
     }
+
+
+def test_requested_erasures_run_in_the_pod_of_the_erasure_job() -> None:
+    found = by_key(chart_objects("keda"))
+    by_hand = found["CronJob", "chatlane-erasure"]["spec"]["jobTemplate"]["spec"]["template"]
+    spec = found["CronJob", "chatlane-requested-erasures"]["spec"]
+    assert (spec["concurrencyPolicy"], spec.get("suspend", False)) == ("Forbid", False)
+    job = spec["jobTemplate"]["spec"]
+    assert job["activeDeadlineSeconds"] <= 3600
+    template = job["template"]
+    (container,) = template["spec"]["containers"]
+    (container_by_hand,) = by_hand["spec"]["containers"]
+    assert parsed(container["args"]) == ["people", "erase-requested"]
+    # Labels select the network policies; the rest is rights, Secrets and limits.
+    rest = {key: value for key, value in container.items() if key != "args"}
+    assert rest == {key: value for key, value in container_by_hand.items() if key != "command"}
+    assert template == {**by_hand, "spec": {**by_hand["spec"], "containers": [container]}}
+
+
+@pytest.mark.parametrize(
+    ("values", "schedule"),
+    [
+        ({}, None),
+        ({"frontEnds": [OPENAI]}, None),
+        ({"frontEnds": [OPENAI, CONSOLE]}, "*/5 * * * *"),
+        ({"frontEnds": [CONSOLE], "erasures": {"schedule": "never"}}, None),
+        ({"erasures": {"schedule": "30 3 * * *"}}, "30 3 * * *"),
+    ],
+)
+def test_requested_erasures_run_with_the_console_or_by_their_schedule(
+    values: Mapping[str, object], schedule: str | None
+) -> None:
+    done = helm({**VALUES, **values})
+    assert done.returncode == 0, done.stderr
+    found = by_key(tuple(part for part in yaml.safe_load_all(done.stdout) if part))
+    cron = found.get(("CronJob", "chatlane-requested-erasures"))
+    assert (cron and cron["spec"]["schedule"]) == schedule
 
 
 @each_variant
@@ -493,6 +531,7 @@ def test_custom_resources_and_their_queries_are_what_operators_read(variant: str
         ({"routers": 3}, "routers"),
         ({"adapters": [{**ADAPTER, "replicas": 2}]}, "replicas"),
         ({"frontEnds": [{**CONSOLE, "program": "acp"}]}, "program"),
+        ({"erasures": {"schedule": "5m"}}, "schedule"),
     ],
 )
 def test_other_values_are_refused(values: Mapping[str, Any], complaint: str) -> None:
