@@ -21,6 +21,7 @@ ChatlaneClientError
     │   ├── ConflictingRequestError
     │   └── StaleRequestError
     ├── QuestionWithdrawnError  a message of the turn was changed while it asked
+    ├── EditorCallError         an editor did not do what a turn called it for
     ├── TurnFailedError         raised by a turn handler
     │   └── StepError           a step cannot be kept
     ├── AgentUnavailableError   raised by a turn handler

@@ -17,7 +17,7 @@ from typing import Any, Final
 from chatlane.api.deliveries import DeliveryQueries
 from chatlane.cli import main
 from chatlane.domain.deliveries import Delivery
-from chatlane.domain.turns import lifecycle, turn_events
+from chatlane.domain.turns import lifecycle, turn_events, turn_results
 from chatlane.errors import StoreUnavailableError
 from chatlane.failpoints import RouterPoint, hit
 from chatlane.ingest import batch_committer
@@ -142,7 +142,7 @@ def frozen_relay_publishes_late() -> None:
 
 def no_token_check() -> None:
     """Every result of a turn counts, whichever attempt it is of."""
-    _replace(lifecycle, "_is_current", lambda _result, _turn: True)
+    _replace(turn_results, "_is_current", lambda _result, _turn: True)
 
 
 def same_notification_id() -> None:

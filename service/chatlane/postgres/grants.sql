@@ -134,7 +134,7 @@ GRANT INSERT, SELECT, UPDATE ON erased_people TO "chatlane_retention";
 GRANT INSERT, SELECT, UPDATE ON erased_spans TO "chatlane_retention";
 GRANT INSERT, SELECT ON erasure_receipts TO "chatlane_retention";
 GRANT INSERT, SELECT, UPDATE ON erasures TO "chatlane_retention";
-GRANT DELETE, SELECT, UPDATE ON erasure_requests TO "chatlane_retention";
+GRANT SELECT, UPDATE ON erasure_requests TO "chatlane_retention";
 GRANT DELETE, INSERT, SELECT, UPDATE ON former_ids TO "chatlane_retention";
 GRANT DELETE, SELECT ON lane_aliases TO "chatlane_retention";
 GRANT DELETE, SELECT ON lanes TO "chatlane_retention";

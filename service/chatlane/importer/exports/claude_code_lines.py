@@ -128,7 +128,7 @@ class LineReader:
         if role in _KINDS_WITHOUT_WORDS:
             return
         if role not in _ROLES:
-            self._omissions.add("line", "not entry by user, assistant, system or tool", where)
+            self._omissions.add("line", "not said by user, assistant, system or tool", where)
             return
         if entry.is_of_helper:
             self._omissions.add("message", "of a helper agent (sidechain)", where)
