@@ -356,6 +356,8 @@ async def test_a_killed_router_and_a_killed_adapter_lose_nothing(company: Compan
 async def test_a_second_adapter_takes_over_and_keeps_to_the_same_rates(company: Company) -> None:
     """Two processes of one account never send more together than the platform allows."""
     chats = [company.new_chat() for _ in range(3)]
+    # The first process delivers before the second one starts.
+    await until_heard(company)
     directory = company.adapter.log_path.parent
     other = chat_adapter("second-adapter", directory, company.nats, company.platform)
     other.start()
@@ -377,6 +379,15 @@ async def test_a_second_adapter_takes_over_and_keeps_to_the_same_rates(company: 
     finally:
         company.adapter.start()
         await other.stop()
+    # It has started before anybody stops it.
+    await until_heard(company)
+
+
+async def until_heard(company: Company) -> None:
+    """Wait until an adapter has delivered an answer to a new chat."""
+    chat = company.new_chat()
+    company.platform.write(chat, "anybody")
+    await eventually(lambda: chat.said)
 
 
 def has_said_last(chat: Chat, words: str) -> bool:
