@@ -24,7 +24,8 @@ def known_capabilities() -> Iterator[Capabilities]:
         except ModuleNotFoundError:
             continue
         for value in vars(module).values():
-            if isclass(value) and issubclass(value, Platform) and value is not Platform:
+            is_own = isclass(value) and value.__module__ == module.__name__
+            if is_own and issubclass(value, Platform):
                 yield value.capabilities
 
 

@@ -18,9 +18,16 @@ _LATER: Final = "2"
 
 
 class Webhook:
-    """Serves the requests of a platform, in each process of an account."""
+    """Serves the requests of a platform.
 
-    def __init__(self) -> None:
+    Args:
+        patience: Seconds for which the platform waits for an answer.
+        max_body: Most bytes of a request.
+    """
+
+    def __init__(self, patience: float = _PATIENCE, max_body: int = _MAX_BODY) -> None:
+        self._patience = patience
+        self._max_body = max_body
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, host: str, port: int, routes: Iterable[web.AbstractRouteDef]) -> None:
@@ -35,7 +42,7 @@ class Webhook:
             ConnectionClosedError: The connection to NATS is closed for good.
             UndeclaredAccountError: chatlane.toml does not declare the account.
         """
-        application = web.Application(client_max_size=_MAX_BODY)
+        application = web.Application(client_max_size=self._max_body)
         application.add_routes(routes)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=_PATIENCE)
         await runner.setup()
@@ -53,7 +60,7 @@ class Webhook:
             storing: Stores them; an error means that the platform has to send the request again.
         """
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(self._patience):
                 await storing
         except RetryLaterError as error:
             seconds = max(1, round(error.after.total_seconds()))
