@@ -4,14 +4,15 @@ Each platform is a command. The library of a platform is imported when its comma
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import typer
 from pydantic import ValidationError
 
 from chatlane_adapters.kit.platform import Platform
-from chatlane_adapters.kit.runner import run_platform
+from chatlane_adapters.kit.runner import run_platforms
 from chatlane_adapters.kit.settings import AdapterMediaSettings, AdapterSettings
 from chatlane_client.media.store import MediaStoreError
 from chatlane_client.transport.json_logs import configure_logs
@@ -49,6 +50,35 @@ def matrix() -> None:
     from chatlane_adapters.matrix.settings import MatrixSettings  # noqa: PLC0415
 
     _run(MatrixSettings, MatrixPlatform)
+
+
+@app.command("matrix-appservice")
+def matrix_appservice() -> None:
+    """Serve several accounts of Matrix as an application service of the homeserver."""
+    from chatlane_adapters.matrix.appservice import platforms_of  # noqa: PLC0415 - slow to import
+    from chatlane_adapters.matrix.settings import AppserviceSettings  # noqa: PLC0415
+
+    _run_all(AppserviceSettings, platforms_of)
+
+
+@app.command("matrix-registration")
+def matrix_registration(
+    file: Annotated[Path, typer.Argument(help="File to write; it must not exist.")],
+    server_name: Annotated[
+        str, typer.Option(help="What user ids of the homeserver end with: example.org.")
+    ],
+    url: Annotated[
+        str, typer.Option(help="Address at which the homeserver reaches the adapter.")
+    ] = "http://127.0.0.1:8009",
+) -> None:
+    """Write a registration file with new tokens, for the homeserver and `matrix-appservice`."""
+    from chatlane_adapters.matrix.registration import Registration  # noqa: PLC0415
+
+    try:
+        Registration.new(url, server_name).save(file)
+    except OSError as error:
+        typer.echo(f"{file}: {error.strerror}", err=True)
+        raise typer.Exit(_WRONG_SETTINGS) from None
 
 
 @app.command()
@@ -125,7 +155,15 @@ def delete_files(
 
 
 def _run(read: Callable[[], SettingsT], open_platform: Callable[[SettingsT], Platform]) -> None:
-    """Serve an account until SIGTERM; say what is wrong with settings that cannot be read."""
+    """Serve an account until SIGTERM."""
+    _run_all(read, lambda settings: [(open_platform(settings), settings)])
+
+
+def _run_all(
+    read: Callable[[], SettingsT],
+    open_platforms: Callable[[SettingsT], Sequence[tuple[Platform, AdapterSettings]]],
+) -> None:
+    """Serve accounts until SIGTERM; say what is wrong with settings that cannot be read."""
     try:
         settings = read()
         AdapterMediaSettings()
@@ -133,7 +171,7 @@ def _run(read: Callable[[], SettingsT], open_platform: Callable[[SettingsT], Pla
         raise _wrong_settings(error) from None
     configure_logs(settings.log_level)
     try:
-        asyncio.run(run_platform(open_platform(settings), settings))
+        asyncio.run(run_platforms(open_platforms(settings)))
     except MediaStoreError as error:
         typer.echo(f"CHATLANE_ADAPTER_MEDIA_URL: {error}", err=True)
         raise typer.Exit(_WRONG_SETTINGS) from None

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
 
+from aiohttp import ClientResponse, ClientSession, ClientTimeout
 from nio import (  # type: ignore[import-untyped]
     AsyncClient,
     AsyncClientConfig,
@@ -22,6 +24,7 @@ from nio import (  # type: ignore[import-untyped]
     MessageDirection,
 )
 from nio.crypto.attachments import decrypt_attachment, encrypt_attachment  # type: ignore[import-untyped]
+from typing_extensions import override
 
 from chatlane_adapters.matrix.decode import Room
 from chatlane_adapters.matrix.files import RoomFile
@@ -32,6 +35,9 @@ RawEvent = Mapping[str, Any]
 _CALL_SECONDS: Final = 30
 _SYNC_SECONDS: Final = 120
 _PAGE: Final = 100
+# The device of each user of an application service.
+_DEVICE_ID: Final = "CHATLANE"
+_DEVICE_NAME: Final = "chatlane"
 # Typing, read marks and presence are not used. Members are named where they write.
 _FILTER: Final = {
     "presence": {"types": []},
@@ -112,6 +118,8 @@ class MatrixClient:
         store_key: Encrypts the keys in the directory.
     """
 
+    _nio_client: ClassVar[type[AsyncClient]] = AsyncClient
+
     def __init__(
         self, homeserver: str, device: Device, store: Path | None, store_key: str | None = None
     ) -> None:
@@ -122,7 +130,7 @@ class MatrixClient:
             encryption_enabled=store is not None,
             **({"pickle_key": store_key} if store_key else {}),
         )
-        self._nio = AsyncClient(
+        self._nio = self._nio_client(
             homeserver, device.user_id, device.device_id, str(store or ""), config
         )
         # Loads the keys.
@@ -237,8 +245,8 @@ class MatrixClient:
         events = [self._decrypted(event, room_id) for event in page.chunk]
         return events, page.end if events and page.end != start else None
 
-    async def before(self, room_id: str, position: str, count: int) -> list[RawEvent]:
-        """Return at most so many events before a position of a room, oldest first."""
+    async def before(self, room_id: str, position: str | None, count: int) -> list[RawEvent]:
+        """Return at most so many events before a position of a room, or its end, oldest first."""
         page = await self._nio.room_messages(
             room_id,
             start=position,
@@ -358,6 +366,92 @@ class MatrixClient:
         except EncryptionError as error:
             raise HomeserverError("M_BAD_FILE") from error
         return clear
+
+
+class _ActingClient(AsyncClient):  # type: ignore[misc]
+    """Makes each call as its user, with the token of an application service."""
+
+    @override
+    async def send(self, method: str, path: str, *more: Any, **named: Any) -> Any:
+        joint = "&" if "?" in path else "?"
+        as_user = f"{path}{joint}user_id={quote(self.user_id)}&device_id={quote(self.device_id)}"
+        return await super().send(method, as_user, *more, **named)
+
+
+class ActingClient(MatrixClient):
+    """A user of an application service, without encryption.
+
+    Args:
+        homeserver: Its address.
+        user_id: The user.
+        token: Token of the application service.
+    """
+
+    _nio_client: ClassVar[type[AsyncClient]] = _ActingClient
+
+    def __init__(self, homeserver: str, user_id: str, token: str) -> None:
+        super().__init__(homeserver, Device(user_id, _DEVICE_ID, token), None)
+
+    async def joined_rooms(self) -> Sequence[str]:
+        """Return the rooms of which the user is a member."""
+        answer = await self._nio.joined_rooms()
+        require_success(answer)
+        rooms: Sequence[str] = answer.rooms
+        return rooms
+
+    async def state(self, room_id: str) -> Sequence[RawEvent]:
+        """Return the state events of a room."""
+        answer = await self._nio.room_get_state(room_id)
+        require_success(answer)
+        events: Sequence[RawEvent] = answer.events
+        return events
+
+
+async def ensure_user(homeserver: str, token: str, name: str) -> str:
+    """Return the id of a user of an application service, who is registered if there is none.
+
+    The user gets a device: the homeserver keeps the transaction ids of a device in its database, and
+    those of an application service without one in memory.
+
+    Args:
+        homeserver: Its address.
+        token: Token of the application service.
+        name: Local part of the id, which belongs to the application service.
+
+    Raises:
+        RevokedTokenError: The homeserver does not know the token.
+        UndeliverableError: It refuses the name.
+        RetryAfter: It asks to wait.
+        HomeserverError: It does not answer as it should.
+    """
+    wanted = {"type": "m.login.application_service", "username": name, "inhibit_login": True}
+    async with ClientSession(
+        timeout=ClientTimeout(total=_CALL_SECONDS), headers={"Authorization": f"Bearer {token}"}
+    ) as session:
+        url = f"{homeserver.rstrip('/')}/_matrix/client/v3"
+        async with session.post(f"{url}/register", json=wanted) as answer:
+            await _require_ok(answer, but="M_USER_IN_USE")
+        async with session.get(f"{url}/account/whoami") as answer:
+            sender: str = (await _require_ok(answer))["user_id"]
+        user_id = f"@{name}:{sender.partition(':')[2]}"
+        device = {"display_name": _DEVICE_NAME}
+        async with session.put(
+            f"{url}/devices/{_DEVICE_ID}", params={"user_id": user_id}, json=device
+        ) as answer:
+            await _require_ok(answer)
+    return user_id
+
+
+async def _require_ok(answer: ClientResponse, *, but: str | None = None) -> Mapping[str, Any]:
+    """Return the content of an answer; raise what it means, if it is another error than `but`."""
+    try:
+        content = await answer.json()
+    except ValueError:
+        content = {}
+    code = content.get("errcode")
+    if not answer.ok and code != but:
+        raise refusal_of(code, answer.status, content.get("retry_after_ms"))
+    return content  # type: ignore[no-any-return]
 
 
 def require_success(answer: Any) -> None:  # noqa: ANN401 - a response of nio

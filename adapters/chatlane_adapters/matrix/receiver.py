@@ -2,21 +2,26 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from time import time
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from chatlane_adapters.matrix.client import Invitation, MatrixClient, News, RawEvent, RoomNews
+from chatlane_adapters.matrix.client import MatrixClient, News, RawEvent, RoomNews
 from chatlane_adapters.matrix.cursor import MAX_KEPT, Cursor, Unread
-from chatlane_adapters.matrix.decode import Decoder, Dropped, Reaction, Room
-from chatlane_adapters.matrix.files import mapping, text
+from chatlane_adapters.matrix.decode import Decoder, Room
+from chatlane_adapters.matrix.files import text
+from chatlane_adapters.matrix.invitations import Invitations
 from chatlane_adapters.matrix.refusals import UNREACHABLE, HomeserverError
+from chatlane_adapters.matrix.room_events import (
+    RoomEvents,
+    is_join_of,
+    membership_of,
+    since_invitation,
+)
 from chatlane_client import RetryAfter
-from chatlane_client.errors import OversizedMessageError, RefusedPublishError, UndeliverableError
+from chatlane_client.errors import UndeliverableError
 from chatlane_schemas import InboundEvent
 
 _log: Final = logging.getLogger(__name__)
@@ -31,24 +36,6 @@ _MOST_BEFORE_JOIN: Final = 50
 _REMEMBERED: Final = 10_000
 _KEY_PATIENCE_SECONDS: Final = 3600.0
 _JOIN_TRIES: Final = 5
-
-V = TypeVar("V")
-
-
-class _Recent(Generic[V]):
-    """The newest entries of a mapping of event ids."""
-
-    def __init__(self) -> None:
-        self._values: OrderedDict[str, V] = OrderedDict()
-
-    def add(self, event_id: str, value: V) -> None:
-        self._values[event_id] = value
-        self._values.move_to_end(event_id)
-        if len(self._values) > _REMEMBERED:
-            self._values.popitem(last=False)
-
-    def find(self, event_id: str) -> V | None:
-        return self._values.get(event_id)
 
 
 @dataclass(kw_only=True)
@@ -70,11 +57,10 @@ class Receiver:
     save: Callable[[str], Awaitable[None]]
     invitations_from: Sequence[str]
     on_ready: Callable[[], None] = lambda: None
-    _authors: _Recent[str] = field(default_factory=_Recent)
-    _reactions: _Recent[Reaction] = field(default_factory=_Recent)
     _unread: dict[str, Unread] = field(default_factory=dict)
-    _invitations: dict[str, None] = field(default_factory=dict)
-    _joining: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._events = RoomEvents(client=self.client, decoder=self.decoder, publish=self.publish)
 
     async def run(self, kept: str | None) -> None:
         """Publish everything behind a kept cursor, until cancelled.
@@ -87,23 +73,19 @@ class Receiver:
         """
         cursor = Cursor.load(kept)
         self._unread = {it.event_id: it for it in cursor.unread}
-        self._invitations = dict.fromkeys(cursor.invitations)
+        invitations = Invitations(self.client, self.invitations_from, cursor.invitations)
         is_first = True
         async with asyncio.TaskGroup() as joins:
             while True:
-                for room_id in self._invitations.keys() - self._joining:
-                    self._joining.add(room_id)
-                    joins.create_task(self._join(room_id))
+                invitations.accept(joins)
                 news = await self._sync(cursor.since, with_state=is_first)
                 if cursor.since is None:
                     # The account is new here: what was said before is not for us.
                     news = replace(news, rooms=())
-                self._note_invitations(news.invitations)
+                invitations.note(news.invitations)
                 await self._publish_news(news, cursor.since)
                 await self._read_again(news)
-                reached = Cursor(
-                    news.next_batch, tuple(self._invitations), tuple(self._unread.values())
-                )
+                reached = Cursor(news.next_batch, invitations.pending, tuple(self._unread.values()))
                 if reached != cursor:
                     await self.save(reached.dump())
                     cursor = reached
@@ -148,7 +130,7 @@ class Receiver:
 
     async def _pages(self, news: RoomNews, since: str | None) -> AsyncIterator[Sequence[RawEvent]]:
         """Yield all events of a room since the last sync, in their order."""
-        if any(self._is_own_join(event) for event in news.events):
+        if any(is_join_of(event, self.client.user_id) for event in news.events):
             yield await self._since_invitation(news)
             return
         if news.gap_ends_at is not None and since is not None:
@@ -178,82 +160,25 @@ class Receiver:
                 yield page
 
     async def _since_invitation(self, news: RoomNews) -> Sequence[RawEvent]:
-        """Return the events of a room that the account has just joined, from its invitation on.
-
-        A person who opens a room with the account may write before it has joined.
-        """
+        """Return the events of a room that the account has just joined, from its invitation on."""
         events = list(news.events)
-        if news.gap_ends_at is not None and not any(map(self._is_own_invitation, events)):
+        is_invited = any(membership_of(it, self.client.user_id) == "invite" for it in events)
+        if news.gap_ends_at is not None and not is_invited:
             with suppress(RetryAfter, UndeliverableError, *UNREACHABLE):
                 before = await self.client.before(news.room_id, news.gap_ends_at, _MOST_BEFORE_JOIN)
                 events = [*before, *events]
-        begins = next((at for at, it in enumerate(events) if self._is_own_invitation(it)), None)
-        if begins is None:
-            begins = next(at for at, it in enumerate(events) if self._is_own_join(it))
-        return events[begins:]
-
-    def _is_own_join(self, event: RawEvent) -> bool:
-        before = mapping(mapping(event, "unsigned"), "prev_content")
-        return self._own_membership(event) == "join" and before.get("membership") != "join"
-
-    def _is_own_invitation(self, event: RawEvent) -> bool:
-        return self._own_membership(event) == "invite"
-
-    def _own_membership(self, event: RawEvent) -> str | None:
-        if event.get("type") != "m.room.member" or event.get("state_key") != self.client.user_id:
-            return None
-        return text(mapping(event, "content"), "membership")
+        return since_invitation(events, self.client.user_id)
 
     async def _publish(self, event: RawEvent, room: Room) -> None:
         """Publish an event, unless it says nothing to an agent."""
         event_id = text(event, "event_id")
         if event_id is None:
             return
-        content, kind = mapping(event, "content"), event.get("type")
-        if kind == "m.room.encrypted":
+        if event.get("type") == "m.room.encrypted":
             self._unread.setdefault(event_id, Unread(room.id, event_id, time()))
             self._bound_unread()
             return
-        relation = mapping(content, "m.relates_to")
-        author = reaction = None
-        if kind == "m.reaction":
-            target, key = text(relation, "event_id"), text(relation, "key")
-            if target is not None and key is not None:
-                self._reactions.add(event_id, Reaction(target, key))
-        elif kind == "m.room.redaction":
-            target = text(event, "redacts") or text(content, "redacts")
-            reaction = None if target is None else self._reactions.find(target)
-        elif relation.get("rel_type") == "m.replace":
-            author = await self._author_of(room.id, text(relation, "event_id"))
-        else:
-            self._authors.add(event_id, text(event, "sender") or "")
-        decoded = self.decoder.decode(event, room, author=author, reaction=reaction)
-        if isinstance(decoded, Dropped):
-            if decoded not in {Dropped.OWN, Dropped.STATE}:
-                _log.info("event_dropped", extra={"reason": decoded.value, "event_id": event_id})
-            return
-        try:
-            await self.publish(decoded)
-        except (RefusedPublishError, OversizedMessageError) as error:
-            # A second try would fail as well, and hold up all rooms.
-            _log.error("event_refused", extra={"event_id": event_id, "error": type(error).__name__})
-
-    async def _author_of(self, room_id: str, event_id: str | None) -> str | None:
-        """Return the author of a message, or None if the homeserver does not say."""
-        if event_id is None:
-            return None
-        author = self._authors.find(event_id)
-        while author is None:
-            try:
-                author = text(await self.client.event(room_id, event_id), "sender") or ""
-            except UndeliverableError:
-                return None
-            except RetryAfter as refusal:
-                await asyncio.sleep(refusal.after.total_seconds())
-            except UNREACHABLE:
-                await asyncio.sleep(_PAUSE_SECONDS)
-        self._authors.add(event_id, author)
-        return author
+        await self._events.store(event, room)
 
     def _bound_unread(self) -> None:
         while len(self._unread) > MAX_KEPT:
@@ -280,29 +205,3 @@ class Receiver:
             elif is_late:
                 del self._unread[unread.event_id]
                 _log.warning("event_undecryptable", extra={"event_id": unread.event_id})
-
-    def _note_invitations(self, invitations: Sequence[Invitation]) -> None:
-        for it in invitations:
-            if any(fnmatchcase(it.inviter, pattern) for pattern in self.invitations_from):
-                if len(self._invitations) < MAX_KEPT:
-                    self._invitations[it.room_id] = None
-            else:
-                _log.info("invitation_ignored", extra={"chat": it.room_id})
-
-    async def _join(self, room_id: str) -> None:
-        """Accept an invitation; the next sync shows the room."""
-        pause = _PAUSE_SECONDS
-        for _ in range(_JOIN_TRIES):
-            try:
-                await self.client.join(room_id)
-                break
-            except RetryAfter as refusal:
-                pause = refusal.after.total_seconds()
-            except UndeliverableError as refusal:
-                _log.warning("join_refused", extra={"chat": room_id, "reason": refusal.reason})
-                break
-            except UNREACHABLE:
-                pause *= 2
-            await asyncio.sleep(pause)
-        self._joining.discard(room_id)
-        self._invitations.pop(room_id, None)

@@ -17,6 +17,8 @@ _REVOKED: Final = frozenset(
         "M_USER_DEACTIVATED",
         "M_USER_LOCKED",
         "M_USER_SUSPENDED",
+        "M_UNKNOWN_DEVICE",
+        "IO.ELEMENT.MSC4326.M_UNKNOWN_DEVICE",
     }
 )
 # Asked for if the server names no time.

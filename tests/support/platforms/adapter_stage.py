@@ -23,24 +23,25 @@ class AdapterStage:
     Attributes:
         directory: Holds configuration and logs.
         nats_url: Where everybody connects.
+        command: Command of the adapter below `chatlane adapter`.
         router: The router; started.
         adapter: The adapter; started.
     """
 
     directory: Path
     nats_url: str
-    platform: str
+    command: str
     variables: Mapping[str, str]
     router: Process
     adapter: Process
 
     def another_adapter(self, name: str, **more: str) -> Process:
         """Return a further process of the adapter, not started."""
-        return _adapter(name, self.directory, self.platform, {**self.variables, **more})
+        return _adapter(name, self.directory, self.command, {**self.variables, **more})
 
 
-def _adapter(name: str, directory: Path, platform: str, variables: Mapping[str, str]) -> Process:
-    process = Process(name, ["-m", "chatlane", "adapter", platform], directory, **variables)
+def _adapter(name: str, directory: Path, command: str, variables: Mapping[str, str]) -> Process:
+    process = Process(name, ["-m", "chatlane", "adapter", command], directory, **variables)
     # Its library takes seconds to import.
     process.is_forked = True
     return process
@@ -55,6 +56,7 @@ async def open_adapter_stage(
     platform: str,
     variables: Mapping[str, str],
     answer: Handler,
+    command: str | None = None,
     settings: str = "",
     keys: Keys | None = None,
 ) -> AsyncIterator[AdapterStage]:
@@ -64,7 +66,8 @@ async def open_adapter_stage(
         directory: For configuration and logs.
         nats_url: A server without streams.
         dsn: A migrated database.
-        platform: Name of the platform and of its command below `chatlane adapter`.
+        platform: Name of the platform.
+        command: Command of the adapter below `chatlane adapter`, if it has another name.
         variables: Settings of the adapter, without the prefix of their names.
         answer: Answers the turns of the agent.
         settings: More of chatlane.toml; the section of the account is the last one.
@@ -93,8 +96,9 @@ async def open_adapter_stage(
     if keys is not None:
         its |= {"PRINCIPAL": "adapter", "NKEY_SEED_FILE": str(keys.seed_file("adapter"))}
     prefixed = {f"CHATLANE_ADAPTER_{name.upper()}": value for name, value in its.items()} | path
-    adapter = _adapter("adapter", directory, platform, prefixed)
-    stage = AdapterStage(directory, nats_url, platform, prefixed, router, adapter)
+    command = command or platform
+    adapter = _adapter("adapter", directory, command, prefixed)
+    stage = AdapterStage(directory, nats_url, command, prefixed, router, adapter)
     async with _working(nats_url, answer, keys):
         router.start()
         adapter.start()

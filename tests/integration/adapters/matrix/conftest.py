@@ -4,18 +4,25 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import asyncpg
 import pytest
 from aiohttp import web
 
+from chatlane_adapters.matrix.registration import Registration
 from chatlane_client import Answer, NoReply, Reply, Turn
 from chatlane_devkit.platforms.matrix.gate import HomeserverGate
-from chatlane_devkit.platforms.matrix.homeserver import Account, Homeserver, open_homeserver
+from chatlane_devkit.platforms.matrix.homeserver import (
+    SERVER_NAME,
+    Account,
+    Homeserver,
+    open_homeserver,
+)
 from chatlane_devkit.platforms.matrix.person import Person, open_person, person_of
 from chatlane_schemas import Attachment, Button, Part, TextFormat
-from chatlane_servers.embedded import open_nats
+from chatlane_servers.embedded import free_port, open_nats
 from tests.support.eventually import eventually
 from tests.support.platforms.adapter_stage import AdapterStage, open_adapter_stage
 from tests.support.servers.backends import RunningPostgres
@@ -142,8 +149,19 @@ class World:
 
 
 @pytest.fixture(scope="session")
-async def homeserver(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Homeserver]:
-    async with open_homeserver(tmp_path_factory.mktemp("homeserver")) as server:
+def registration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file by which the homeserver knows the application service."""
+    path = tmp_path_factory.mktemp("appservice") / "registration.yaml"
+    Registration.new(f"http://127.0.0.1:{free_port()}", SERVER_NAME).save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+async def homeserver(
+    registration: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Homeserver]:
+    settings = {"app_service_config_files": [str(registration)]}
+    async with open_homeserver(tmp_path_factory.mktemp("homeserver"), settings=settings) as server:
         yield server
 
 
