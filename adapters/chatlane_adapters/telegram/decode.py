@@ -48,7 +48,9 @@ ALLOWED_UPDATES: Final = (
     "my_chat_member",
     "stopped_message_generation",
 )
-_CALL: Final = re.compile(r"(?P<name>/\w+)@(?P<bot>\w+)(?!\S)", re.ASCII)
+_COMMAND: Final = re.compile(
+    r"(?:@(?P<mentioned>\w+)[:,]?\s+)?(?P<name>/\w+)(?:@(?P<called>\w+))?(?!\S)", re.ASCII
+)
 _KINDS: Final = {
     "private": "dm",
     "group": "group",
@@ -192,14 +194,16 @@ class Decoder:
     def _words(self, message: Message) -> str | None:
         """Return the words of a message; a command for this bot does not name it.
 
-        Clients of Telegram add the name of the bot to a command that is chosen in a group. The
-        service knows this name only where the account declares it.
+        Clients of Telegram add the name of the bot to a command that is chosen in a group, and
+        people write it before a command. The service knows this name only where the account
+        declares it.
         """
         text = text_of(message)
-        command = _CALL.match(text or "")
+        command = _COMMAND.match(text or "")
         if text is None or command is None:
             return text
-        is_ours = command["bot"].lower() == (self.me.username or "").lower()
+        names = {name.lower() for name in command.group("mentioned", "called") if name}
+        is_ours = names <= {(self.me.username or "").lower()}
         return command["name"] + text[command.end() :] if is_ours else text
 
     def _of_press(self, query: CallbackQuery) -> Iterator[InboundEvent]:

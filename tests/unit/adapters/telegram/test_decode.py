@@ -158,6 +158,11 @@ def test_what_is_meant_for_the_bot_in_a_group(content: Json, *, is_meant: bool) 
         ("/new@our_bot_too", "/new@our_bot_too"),
         ("/new", "/new"),
         ("write /new@our_bot", "write /new@our_bot"),
+        ("@Our_Bot /new Plans", "/new Plans"),
+        ("@our_bot: /new@our_bot\nand more", "/new\nand more"),
+        ("@our_bot /new@other_bot", "@our_bot /new@other_bot"),
+        ("@other_bot /new", "@other_bot /new"),
+        ("@our_bot hello", "@our_bot hello"),
     ],
 )
 def test_a_command_for_the_bot_does_not_name_it(written: str, text: str) -> None:
