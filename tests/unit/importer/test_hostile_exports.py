@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from chatlane.importer.exports import chatgpt, claude_code, open_webui
 from chatlane.importer.exports.conversation import Conversation
+from chatlane.importer.exports.json_items import NoExportError
 from chatlane.importer.exports.spool import open_spool
 from chatlane.importer.records import Omissions
 
@@ -167,3 +169,10 @@ def test_any_value_in_any_place_is_read_or_reported(
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(value) + "\n")
         read_whole(read, path if name.endswith(".json") else Path(directory))
+
+
+@pytest.mark.parametrize("reader", [chatgpt, open_webui])
+def test_an_empty_file_is_no_export(reader: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "export.json").touch()
+    with pytest.raises(NoExportError, match="is empty"):
+        list(reader.conversations(tmp_path / "export.json", Omissions()))

@@ -45,10 +45,12 @@ def items_of(path: Path, member: re.Pattern[str], omissions: Omissions) -> Itera
         omissions: Gets what cannot be read.
 
     Raises:
-        NoExportError: There is no such file, or the archive has no such files.
+        NoExportError: There is no such file, it is empty, or the archive has no such files.
     """
     if not path.is_file():
         raise NoExportError(f"{path} is no file")
+    if not path.stat().st_size:
+        raise NoExportError(f"{path} is empty")
     try:
         if not zipfile.is_zipfile(path):
             with path.open("rb") as file:
