@@ -41,7 +41,7 @@ MAX_README_WORDS: Final = 1000
 SESSION: Final = UUID("01a21fa8-19af-8a6e-b7ef-85f0b1384c47")
 LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-METRIC: Final = re.compile(r"\bchatlane_[a-z_]+\b")
+METRIC: Final = re.compile(r"(?<!@)\bchatlane_[a-z_]+\b")
 SETTING: Final = re.compile(r"\bCHATLANE_([A-Z]+)__([A-Z_]+)\b")
 # Where this machine or this person's account would show, and what a merge left behind.
 FORBIDDEN: Final = re.compile(
