@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from chatlane.domain.effects import Effects
 from chatlane.domain.log import LOGS
 from chatlane.domain.states import Turn
-from chatlane.domain.turns import claims, lifecycle
+from chatlane.domain.turns import claims, turn_results
 from chatlane.outbox.relay import Relay
 from chatlane.store import outbox, pending_messages
 from chatlane.store.addressing import dedupe_marks
@@ -289,7 +289,7 @@ QUEUE: Final = PLACES[9]
 WAYS: Final = {
     "results count whoever they are of": Way(
         _answer_after_another_claim,
-        lambda: patch.object(lifecycle, "_is_current", lambda _, turn: turn.is_live),
+        lambda: patch.object(turn_results, "_is_current", lambda _, turn: turn.is_live),
         "unfenced",
     ),
     "a turn is given to whoever asks": Way(
