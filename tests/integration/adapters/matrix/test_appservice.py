@@ -9,6 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 from aiohttp import ClientError, ClientSession, web
@@ -111,8 +112,8 @@ async def test_each_account_answers_its_people_once_also_after_a_kill(
     gate = TransactionGate(f"http://127.0.0.1:{port}")
     async with (
         gate.opened(load_registration(registration).url),
-        open_person(homeserver, "carol") as carol,
-        open_person(homeserver, "dave") as dave,
+        open_person(homeserver, f"carol-{uuid4().hex}") as carol,
+        open_person(homeserver, f"dave-{uuid4().hex}") as dave,
         open_database(postgres_server.url, template_database) as name,
         open_nats(tmp_path / "nats") as nats,
         open_adapter_stage(
