@@ -88,7 +88,7 @@ async def _opened(stack: AsyncExitStack, platform: Platform, settings: AdapterSe
 
 
 def _beside(account: _Account) -> Iterator[Coroutine[Any, Any, None]]:
-    """Yield what runs beside the delivery of an account."""
+    """Yield the parts of an adapter that run beside the delivery of an account."""
     platform, _, adapter, counted = account
     able = platform.capabilities
     if platform.receives_in_every_process:

@@ -21,7 +21,7 @@ class Namespace(BaseModel):
 
 
 class Registration(BaseModel):
-    """What an application service and a homeserver agree on.
+    """Registration that an application service and a homeserver share.
 
     Attributes:
         id: Name of the application service on the homeserver.

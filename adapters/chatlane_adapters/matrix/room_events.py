@@ -123,7 +123,7 @@ def is_join_of(event: RawEvent, user_id: str) -> bool:
 
 
 def membership_of(event: RawEvent, user_id: str) -> str | None:
-    """Return what an event makes a user in its room, such as `join`; None if it is about others."""
+    """Return the membership that an event gives a user, such as `join`; None if it is about others."""
     if event.get("type") != "m.room.member" or event.get("state_key") != user_id:
         return None
     return text(mapping(event, "content"), "membership")

@@ -51,7 +51,7 @@ class Member:
 
 @dataclass
 class RoomState:
-    """What is known of a room from its state events.
+    """Members and fields of a room, read from its state events.
 
     Attributes:
         people: Display names of members and of invited people, by user id.

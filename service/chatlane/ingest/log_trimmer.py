@@ -1,4 +1,4 @@
-"""Make room in a log or in OUTBOUND when it is filling up: purge the oldest of its largest owners.
+"""Purge the oldest messages of the largest owners when a log or OUTBOUND is filling up.
 
 Without this one adapter could fill INBOUND, and NATS would reject every other account until the
 end of the replay window. Only messages before the least cursor are purged: all of them are

@@ -48,7 +48,7 @@ class Scene(ABC):
         """Return the environment of the adapter."""
 
     def variables_of_second(self) -> dict[str, str]:
-        """Return what is different in the environment of a second process of the adapter."""
+        """Return the variables that differ for a second process of the adapter."""
         return {}
 
     @property
