@@ -37,6 +37,7 @@ CHANGES_NOTHING: Final = {
     *("demo", "dev", "chat", "check", "router", "echo-worker", "explain", "smoke"),
     *("adapter capabilities", "adapter delete-files", "conform adapter", "conform worker"),
     *("adapter discord", "adapter mail", "adapter matrix", "adapter slack"),
+    *("adapter matrix-appservice", "adapter matrix-registration"),
     *("adapter telegram", "adapter whatsapp"),
     *("bot backup", "bot restore", "bot worker"),
     *("synadia offer", "synadia worker"),
