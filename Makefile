@@ -10,6 +10,7 @@ KUBE_BIN ?=
 NATS_CHART ?=
 # Servers that a test run did not start have room for one test at a time.
 WORKERS ?= $(if $(CHATLANE_TEST_NATS_URL)$(CHATLANE_TEST_POSTGRES_URL),0,4)
+PAIRS := $(if $(filter 0 1,$(WORKERS)),0,2)
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
@@ -129,14 +130,14 @@ kube-api: $(READY) ## Install, upgrade and scale on a real API server: make kube
 
 ##@ Test
 
-# Tests of the part `alone` start the whole service and depend on its leases. Files keep their order,
-# which starts with the longest. Runs each part named, the first one in several processes.
+# Tests of the parts `alone` and `slow` start the whole service and depend on its leases: of the
+# first, two run at a time, of the second one. Files keep their order, which starts with the longest.
 define run_parts
-@failed= ran=; set -- --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder; \
-	for part in $(1); do \
-		$(BIN)/pytest "$$@" --part=$$part $(ARGS); \
+@failed= ran=; for part in $(1); do \
+		case $$part in slow) workers=0;; alone) workers=$(PAIRS);; *) workers=$(WORKERS);; esac; \
+		$(BIN)/pytest --numprocesses=$$workers --dist=loadfile --no-loadscope-reorder \
+			--part=$$part $(ARGS); \
 		case $$? in 0) ran=1;; 5) ;; *) failed=1;; esac; \
-		set --; \
 	done; \
 	test -z "$$failed" && test -n "$$ran"
 endef

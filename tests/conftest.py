@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import hypothesis
 import pytest
 
-from tests.support.parts import MARK_OF_PART, part_of
+from tests.support.parts import MARK_OF_PART, ONE_SERVER_FOLDERS, folder_of, part_of
 from tests.support.servers.backends import (
     Backends,
     RunningPostgres,
@@ -22,6 +22,8 @@ from tests.support.servers.backends import (
 from tests.support.servers.databases import migrated, open_database
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer  # type: ignore[import-untyped]
+    from xdist.scheduler.loadfile import LoadFileScheduling  # type: ignore[import-untyped]
     from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 # A slow machine is no failure.
@@ -65,14 +67,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items=[item for item, part in zip(items, parts, strict=True) if part != chosen]
     )
     items[:] = [item for item, part in zip(items, parts, strict=True) if part == chosen]
-    # Files of conformance and acceptance tests take longest. At the end of a run, each would keep a
-    # single process busy.
+    # Files of conformance and acceptance tests take longest, and so do folders that go to a single
+    # process. At the end of a run, each would keep that process busy alone.
     items.sort(
         key=lambda item: (
             "conform" not in item.path.parts,
+            folder_of(item.nodeid) not in ONE_SERVER_FOLDERS,
             item.get_closest_marker("acceptance") is None,
         )
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: "Producer"
+) -> "LoadFileScheduling | None":
+    """Give the tests of a file to one process, and those of some folders."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler.loadfile import LoadFileScheduling  # noqa: PLC0415
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            folder = folder_of(nodeid)
+            return folder if folder in ONE_SERVER_FOLDERS else nodeid.partition("::")[0]
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -23,7 +23,13 @@ from tests.acceptance.bot.bot_scene import (
 )
 from tests.support.eventually import eventually
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(240)]
+# The quick test of what a bot promises is in test_first_steps.py.
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.untimed,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+]
 
 TOOLS: Final = Path(__file__).with_name("tool_server.py")
 
@@ -102,7 +108,6 @@ async def test_a_model_that_is_away_costs_no_message(scene: BotScene) -> None:
     assert len(scene.model.requests) > 3
 
 
-@pytest.mark.slow
 async def test_each_part_is_killed_and_each_message_is_answered_once(scene: BotScene) -> None:
     scene.model.pause = 0.02
     async with scene.bot(*scene.new_bot()) as run, scene.person() as ann:
@@ -120,7 +125,6 @@ async def test_each_part_is_killed_and_each_message_is_answered_once(scene: BotS
         assert ann.count(f"two {number}.") == 1, ann.answers
 
 
-@pytest.mark.slow
 async def test_the_whole_bot_is_killed_and_the_conversation_goes_on(scene: BotScene) -> None:
     scene.model.pause = 0.3
     async with scene.bot(*scene.new_bot()) as run, scene.person() as ann:
@@ -144,7 +148,6 @@ async def test_the_whole_bot_is_killed_and_the_conversation_goes_on(scene: BotSc
         await stopped(run)
 
 
-@pytest.mark.slow
 async def test_a_backup_of_a_running_bot_becomes_another_bot(scene: BotScene) -> None:
     file = scene.directory / "backup.tgz"
     async with scene.bot(*scene.new_bot()) as run, scene.person() as ann:
@@ -219,7 +222,6 @@ async def test_a_model_without_a_key_is_reported_at_the_start(
     assert "Traceback" not in text
 
 
-@pytest.mark.slow
 async def test_a_person_is_exported_and_erased_with_the_configuration_of_the_bot(
     scene: BotScene,
 ) -> None:

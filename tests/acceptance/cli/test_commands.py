@@ -286,6 +286,7 @@ async def test_chat_refuses_an_empty_name(installed: Installation) -> None:
     assert (ended.code, ended.err) == (2, "chatlane: --as needs a name, such as `--as ann`\n")
 
 
+@pytest.mark.slow
 async def test_chat_ends_by_itself_when_its_server_is_gone(
     installed: Installation, nats_server: RunningServer
 ) -> None:

@@ -45,6 +45,7 @@ async def until_attached(window: Window, *names: str) -> None:
     await expect(window.page.locator(".chips progress")).to_have_count(0)
 
 
+@pytest.mark.slow
 async def test_files_are_attached_removed_sent_and_read(
     stage: Stage, window: OpenWindow, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ async def answer(window: Window, label: str, value: str, action: str) -> None:
     await dialog.wait_for(state="detached")
 
 
+@pytest.mark.slow
 async def test_conversations_are_sorted_into_folders(stage: Stage, window: OpenWindow) -> None:
     await write(stage.client, "the roof leaks", "31")
     async with window("person-31") as ann:

@@ -29,6 +29,7 @@ def export(directory: Path, conversations: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 async def test_a_person_imports_files_and_finds_the_conversations(
     window: OpenWindow, tmp_path: Path
 ) -> None:

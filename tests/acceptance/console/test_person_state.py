@@ -29,6 +29,7 @@ async def type_in(window: Window, text: str, until: Callable[[Response], bool] =
         await window.page.fill("#message", text)
 
 
+@pytest.mark.slow
 async def test_a_draft_goes_from_browser_to_browser_and_no_words_are_lost(
     stage: Stage, window: OpenWindow
 ) -> None:
@@ -64,6 +65,7 @@ async def test_a_draft_goes_from_browser_to_browser_and_no_words_are_lost(
         assert (one.errors, two.errors) == ([], [])
 
 
+@pytest.mark.slow
 async def test_an_answer_that_nobody_has_read_is_marked_in_the_list(
     stage: Stage, window: OpenWindow
 ) -> None:

@@ -318,6 +318,7 @@ async def test_a_person_who_blocks_the_bot_holds_nobody_up(company: Company) -> 
     await eventually(lambda: chat.said == ["heard here again"])
 
 
+@pytest.mark.slow
 async def test_a_killed_adapter_goes_on_with_the_piece_that_is_missing(company: Company) -> None:
     chat = company.new_chat()
     chat.stops_after = 2
@@ -353,6 +354,7 @@ async def test_a_killed_router_and_a_killed_adapter_lose_nothing(company: Compan
         assert heard == [f"hello {number}", "are you there"]
 
 
+@pytest.mark.slow
 async def test_a_second_adapter_takes_over_and_keeps_to_the_same_rates(company: Company) -> None:
     """Two processes of one account never send more together than the platform allows."""
     chats = [company.new_chat() for _ in range(3)]
@@ -395,6 +397,7 @@ def has_said_last(chat: Chat, words: str) -> bool:
     return bool(chat.said) and (chat.said[-1] or "").endswith(words)
 
 
+@pytest.mark.slow
 async def test_a_killed_adapter_edits_the_draft_of_the_earlier_one(company: Company) -> None:
     chat = company.new_chat()
     company.agent.may_end.clear()

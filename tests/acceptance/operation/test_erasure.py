@@ -101,6 +101,7 @@ ALARMS = ("log_messages_deleted", "stream_lost_messages", "log_truncated", "log_
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 async def test_who_writes_while_they_are_forgotten_begins_anew(world: World) -> None:
     places = ((ANN, None), (ANN, "room"), (BOB, None), (BOB, "room"))
     async with world.begin(PER_SECOND, *places):
@@ -169,6 +170,7 @@ async def test_an_erasure_that_was_killed_goes_on(world: World, stage: str) -> N
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 async def test_an_export_holds_all_that_an_erasure_would_delete(
     world: World, tmp_path: Path
 ) -> None:
@@ -249,6 +251,7 @@ async def test_a_restored_database_forgets_again_and_an_old_message_stays_away(
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 async def test_a_worker_that_answers_late_answers_nobody(
     nats_server: RunningServer, database_url: str, tmp_path: Path
 ) -> None:

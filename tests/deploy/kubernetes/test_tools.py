@@ -76,6 +76,7 @@ def installed() -> dict[str, tuple[Manifest, ...]]:
     return overlays | {f"chart-{name}": chart_objects(name) for name in VARIANTS}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_kubernetes_takes_every_object() -> None:
     everything = [its for found in installed().values() for its in found if not is_custom(its)]
@@ -90,6 +91,7 @@ def test_kubernetes_takes_every_object() -> None:
     assert len(done.stdout.splitlines()) == len(VERSIONS), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_checkov_finds_what_was_reviewed_and_nothing_else(tmp_path: Path) -> None:
     for name, found in installed().items():

@@ -33,6 +33,7 @@ pytestmark = pytest.mark.integration
 
 # The same ones every time, and not shrunk; who asks for more gets others, shrunk.
 _MORE: Final = os.environ.get("CHATLANE_TEST_EXAMPLES")
+QUICK: Final = 5
 EXAMPLES: Final = settings(
     max_examples=int(_MORE or 25),
     stateful_step_count=60,
@@ -51,24 +52,31 @@ def stage(shared_database_url: str) -> Iterator[Stage]:
     opened.close()
 
 
+def machine_on(world_of: Callable[[], World]) -> type[ConversationMachine]:
+    class Machine(ConversationMachine):
+        def __init__(self) -> None:
+            super().__init__(world_of)
+
+    return Machine
+
+
+def test_conversations_are_whole_in_some_orders(stage: Stage) -> None:
+    few = settings(EXAMPLES, max_examples=QUICK)
+    run_state_machine_as_test(machine_on(lambda: World(stage)), settings=few)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(0 if _MORE else 600)
 def test_conversations_are_whole_whatever_happens(stage: Stage) -> None:
-    class Here(ConversationMachine):
-        def __init__(self) -> None:
-            super().__init__(lambda: World(stage))
-
-    run_state_machine_as_test(Here, settings=EXAMPLES)
+    run_state_machine_as_test(machine_on(lambda: World(stage)), settings=EXAMPLES)
 
 
 @pytest.mark.timeout(0 if _MORE else 600)
 def test_conversations_are_whole_on_a_real_server(stage: Stage, shared_nats: RunningServer) -> None:
-    class OnServers(ConversationMachine):
-        def __init__(self) -> None:
-            super().__init__(lambda: ServerWorld(stage, shared_nats.url))
-
+    machine = machine_on(lambda: ServerWorld(stage, shared_nats.url))
     # Fewer, for each step asks the server many times.
     few = settings(EXAMPLES, max_examples=max(3, EXAMPLES.max_examples // 10))
-    run_state_machine_as_test(OnServers, settings=few)
+    run_state_machine_as_test(machine, settings=few)
 
 
 # What is broken on purpose must be noticed, by the shortest ways to it; nothing is where it is not.

@@ -189,6 +189,7 @@ async def test_a_full_stream_costs_no_other_until_much_waits_for_it(
     await eventually(all_are_routed, timedelta(seconds=30))
 
 
+@pytest.mark.slow
 async def test_results_that_find_no_room_stay_with_their_workers(
     client: Client, router: App, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,6 +20,8 @@ from tests.integration.config.hostile_users import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 USERS: Final = hostile_users()
+# An adapter and a worker; the others take as long each.
+QUICK: Final = {"telegram-assistant", "main-worker"}
 
 
 @pytest.mark.slow
@@ -42,7 +44,10 @@ async def test_a1_no_server_of_a_cluster_lets_more_through(user: str) -> None:
         await require_own_rights_were_used(scene, before, user)
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize(
+    "user",
+    [user if user in QUICK else pytest.param(user, marks=pytest.mark.slow) for user in USERS],
+)
 async def test_a1_the_account_alone_holds_a_user_without_permissions(user: str) -> None:
     """Who listens to all in its account, and publishes on everything."""
     async with open_scene(walls_only=True) as scene:

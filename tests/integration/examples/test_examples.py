@@ -86,12 +86,18 @@ async def example(
     "name",
     [
         "worker",
-        "llm_worker",
-        "langgraph_worker",
-        "openai_agents_worker",
-        "claude_worker",
-        "conform_worker",
         "adapter",
+        # These import large libraries.
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in (
+                "llm_worker",
+                "langgraph_worker",
+                "openai_agents_worker",
+                "claude_worker",
+                "conform_worker",
+            )
+        ),
     ],
 )
 async def test_ctrl_c_while_no_server_answers_ends_without_a_traceback(

@@ -46,6 +46,7 @@ async def schema_of(connection: asyncpg.Connection) -> set[tuple[str, ...]]:
     return {tuple(row) for row in await connection.fetch(_SCHEMA)}
 
 
+@pytest.mark.slow
 async def test_what_says_that_it_can_be_rolled_back_goes_back_and_up_again(
     empty_database_url: str, tmp_path: Path
 ) -> None:

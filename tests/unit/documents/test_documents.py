@@ -292,6 +292,7 @@ def test_every_page_is_in_the_index() -> None:
     assert {page.name for page in pages - linked} == set()
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_each_of_its_links_leads_somewhere(tmp_path: Path) -> None:
     packages = f"paths: [{ROOT / 'client'}, {ROOT / 'schemas'}]"
     config = text_of(ROOT / "mkdocs.yml").replace("paths: [client, schemas]", packages)

@@ -317,6 +317,7 @@ async def test_an_adapter_is_warned_of_a_reader_without_the_lease(
             await eventually(is_warned)
 
 
+@pytest.mark.slow
 async def test_a_reconnect_is_no_other_adapter(
     mortal_bus: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -731,6 +732,7 @@ async def test_an_answer_lost_with_its_connection_keeps_its_place(
     assert chats.texts() == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 async def test_a_killed_server_costs_no_answer_its_place(
     mortal_bus: RunningServer,
 ) -> None:

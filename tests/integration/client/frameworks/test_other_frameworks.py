@@ -166,8 +166,11 @@ def counting_claude_handler(sent: list[str]) -> Handler:
 
 @pytest.mark.parametrize(
     "handler_of",
-    [counting_openai_handler, counting_claude_handler],
-    ids=["openai-agents", "claude"],
+    [
+        # This library waits for seconds before it calls a model again.
+        pytest.param(counting_openai_handler, id="openai-agents", marks=pytest.mark.slow),
+        pytest.param(counting_claude_handler, id="claude"),
+    ],
 )
 async def test_another_attempt_does_not_call_a_tool_again(
     client: Client, handler_of: Callable[[list[str]], Handler]

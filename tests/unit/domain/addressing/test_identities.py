@@ -461,7 +461,10 @@ def test_f01_an_operator_hands_an_id_over_on_all_accounts_at_once() -> None:
 
 
 @pytest.mark.parametrize("platform", ["signal", "whatsapp"])
-@pytest.mark.parametrize("hundred", range(RUNS // 200))
+@pytest.mark.parametrize(
+    "hundred",
+    [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, RUNS // 200))],
+)
 def test_f01_no_reader_shows_a_word_of_somebody_else(platform: str, hundred: int) -> None:
     """2,000 times 50 steps over both platforms, and everybody asked after each of them."""
     for seed in range(100 * hundred, 100 * hundred + 100):
