@@ -1,8 +1,10 @@
 """A long conversation and a long list stay usable."""
 
 import asyncio
+import re
 
 import pytest
+from playwright.async_api import expect
 
 from chatlane_client import SessionApi, TranscriptApi
 from chatlane_schemas.results import Role
@@ -30,7 +32,7 @@ def rows(start: int) -> list[AppendedRow]:
 
 @pytest.mark.timeout(600)
 async def test_twenty_thousand_rows_are_read_page_by_page(stage: Stage, window: OpenWindow) -> None:
-    """R20.4: a conversation of ten rounds or more offers another one."""
+    """R20.4: a conversation of ten rounds or more offers another one, with a summary."""
     sessions = SessionApi(stage.client, principal="console", acting_for=SEVEN)
     transcripts = TranscriptApi(stage.client, principal="console", acting_for=SEVEN)
     session = await sessions.create(origin="console")
@@ -50,8 +52,15 @@ async def test_twenty_thousand_rows_are_read_page_by_page(stage: Stage, window: 
             assert await seven.page.get_by_text(top.strip(), exact=True).is_visible()
         await seven.say("and one more")
         await seven.until_row("You said: and one more")
-        await seven.page.get_by_role("link", name="Begin another conversation").click()
+        offered = seven.page.get_by_role("link", name="Begin another conversation")
+        await offered.wait_for()
+        await seven.page.get_by_role("button", name="Ask for a summary").click()
+        await seven.until_row("You said: Summarise this conversation")
+        await expect(offered).to_have_text("Begin another conversation with this summary")
+        await offered.click()
         await seven.page.get_by_role("heading", name="New conversation").wait_for()
+        summary = re.compile("^You said: Summarise this conversation")
+        await expect(seven.page.locator("#message")).to_have_value(summary)
         assert seven.errors == []
 
 

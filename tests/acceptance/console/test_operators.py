@@ -88,7 +88,18 @@ async def test_an_operator_takes_over_and_hands_back(stage: Stage, window: OpenW
         page = operator.page
         await operator.open("#/operators/sessions")
         await page.locator("td a").first.click()
+        await page.wait_for_url(lambda url: "#/story/" in url)
+        before = page.url
         await operator.until_row("You said: hello")
+        # An operator writes by taking over; the message field is that of the person.
+        await page.get_by_role("button", name="Take over").wait_for()
+        assert await page.locator("#message").count() == 0
+        assert await page.get_by_role("button", name="Edit").count() == 0
+        await page.get_by_role("button", name="Branch").last.click()
+        await page.wait_for_url(lambda url: "#/story/" in url and url != before)
+        await operator.until_row("You said: hello")
+        await page.go_back()
+        await page.wait_for_url(before)
         await page.get_by_role("button", name="Take over").click()
         await page.get_by_text("The agent waits until").wait_for()
         await chat.publish(said("is anybody there?", chat="7"))
@@ -107,7 +118,6 @@ async def test_an_operator_takes_over_and_hands_back(stage: Stage, window: OpenW
         await chat.publish(said("thank you", chat="7"))
         await operator.until_row("You said: thank you")
         assert stage.agent.answered["is anybody there?"] == 0
-        before = page.url
         await page.get_by_label("Actions of this conversation").click()
         await page.get_by_role("menuitem", name="Begin the chat anew").click()
         await page.get_by_role("dialog").get_by_role("button", name="Begin anew").click()

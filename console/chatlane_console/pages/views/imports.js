@@ -81,6 +81,7 @@ export function Imports({ onImported }) {
     <div class="log"><div class="column imports">
       <p>Choose the archive or the <code>conversations.json</code> that ChatGPT exports, the JSON file of Open WebUI, or the
         <code>.jsonl</code> files of Claude Code (<code>~/.claude/projects</code>). The same file again adds what is new.</p>
+      <p class="soft">A conversation may have 16 MiB, and 700 kB compressed. Your operator imports larger ones with <code>chatlane import</code>.</p>
       <p><label><input type="checkbox" checked=${isContinued} disabled=${isRunning}
         onChange=${(/** @type {any} */ event) => setContinued(event.target.checked)} /> Let the conversations go on. Without this they can only be read and copied.</label></p>
       <p><label class=${`button main ${isRunning ? "disabled" : ""}`}>Choose files

@@ -18,6 +18,8 @@ import { Row } from "./row.js";
 const NEAR_THE_EDGE = 120;
 const HAND_OVER_ROUNDS = 10;
 const NEARLY_FULL = 0.8;
+const SUMMARY_REQUEST =
+  "Summarise this conversation, so that I can go on in a new one: what is settled, what is open, and what comes next.";
 
 /**
  * @param {{
@@ -101,15 +103,17 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
       ${session && html`<${Menu} label="Actions of this conversation" items=${actions.menu} />`}
     </header>
     <${Log} talk=${talk} around=${around} showsReasoning=${showsReasoning} isOnline=${connection !== "lost"}
-      onEdit=${actions.edit} onBranch=${actions.branch} onText=${setFilled} />
-    <${Composer} name=${talk.id} api=${isOperator ? null : talk.api} isRunning=${isBusy || Boolean(live)} isOnline=${connection !== "lost"} blocked=${blocked}
+      onEdit=${actions.edit} onBranch=${actions.branch} onText=${setFilled}
+      onSummary=${!isOperator && !blocked ? () => send(talk.id, SUMMARY_REQUEST) : undefined} />
+    ${!isOperator &&
+    html`<${Composer} name=${talk.id} api=${talk.api} isRunning=${isBusy || Boolean(live)} isOnline=${connection !== "lost"} blocked=${blocked}
       prefilled=${filled}
       onSend=${(/** @type {string} */ text, /** @type {any[]} */ files) => {
         setFilled("");
         if (!talk.isAtEnd.value) talk.toEnd();
         send(talk.id, text, files);
       }}
-      onCommand=${actions.command} onStop=${() => act(() => talk.api.stop(talk.id))} />
+      onCommand=${actions.command} onStop=${() => act(() => talk.api.stop(talk.id))} />`}
   </main>`;
 }
 
@@ -188,7 +192,7 @@ function actionsOf(talk, session, act, fill, isOperator) {
   };
   const branch = async (/** @type {number | undefined} */ seq, text = "") => {
     const copy = await act(() => api.fork(id, seq));
-    if (copy?.id) go(link("session", copy.id, text ? { say: text } : {}));
+    if (copy?.id) go(link(isOperator ? "story" : "session", copy.id, text ? { say: text } : {}));
   };
   const archive = () =>
     act(
@@ -201,7 +205,9 @@ function actionsOf(talk, session, act, fill, isOperator) {
       "All of its messages are deleted. Branches keep their copies.",
       "Delete",
     );
-    if (agreed && (await act(() => api.remove(id), "The conversation is deleted.")) !== undefined) go(link("list"));
+    if (agreed && (await act(() => api.remove(id), "The conversation is deleted.")) !== undefined) {
+      go(isOperator ? link("operators", "sessions") : link("list"));
+    }
   };
   const beginAnew = async () => {
     const text = "This conversation ends, and the chat goes on in a new one, without its history.";
@@ -212,7 +218,8 @@ function actionsOf(talk, session, act, fill, isOperator) {
   const undo = (turns = 1) => act(() => api.undo(id, turns), "The last turn is taken back.");
   return {
     branch: (/** @type {any} */ row) => branch(row.seq),
-    edit: async (/** @type {any} */ row) => {
+    // Another person than the author has nowhere to write the text.
+    edit: isOperator ? undefined : async (/** @type {any} */ row) => {
       const before = talk.rows.value.filter((known) => known.seq < row.seq).at(-1);
       if (before) await branch(before.seq, row.content);
       else go(link("new", "", { say: row.content }));
@@ -282,10 +289,11 @@ async function copyAll(talk, _fill) {
 /**
  * @param {{
  *   talk: import("../modules/conversation.js").Conversation, around: number, showsReasoning: boolean,
- *   isOnline: boolean, onEdit: (row: any) => void, onBranch: (row: any) => void, onText: (text: string) => void
+ *   isOnline: boolean, onEdit?: (row: any) => void, onBranch: (row: any) => void, onText: (text: string) => void,
+ *   onSummary?: () => void
  * }} props
  */
-function Log({ talk, around, showsReasoning, isOnline, onEdit, onBranch, onText }) {
+function Log({ talk, around, showsReasoning, isOnline, onEdit, onBranch, onText, onSummary }) {
   const rows = useValue(talk.rows);
   const olderPage = useValue(talk.olderPage);
   const isLoadingOlder = useValue(talk.isLoadingOlder);
@@ -357,8 +365,7 @@ function Log({ talk, around, showsReasoning, isOnline, onEdit, onBranch, onText 
       ${question && html`<${Question} talk=${talk} question=${question} isSaid=${rows.at(-1)?.content === question.text} />`}
       ${endNote && html`<p class="notice bad" role="alert">${endNote}</p>`}
       ${isEmpty && html`<p class="empty">Nothing has been said yet.</p>`}
-      ${offersAnother(rows, session?.gauges ?? {}) &&
-      html`<p class="notice warn">The conversation is long. <a href=${link("new")}>Begin another conversation</a></p>`}
+      ${onSummary && offersAnother(rows, session?.gauges ?? {}) && html`<${Offer} rows=${rows} onSummary=${onSummary} />`}
       ${(!isAtEnd || !isLow) &&
       html`<p class="to-newest"><button type="button" class="button small" onClick=${() => {
         before.current.isLow = true;
@@ -393,6 +400,22 @@ function withoutStored(turn, rows) {
 function offersAnother(rows, gauges) {
   if (roundsOf(rows) < HAND_OVER_ROUNDS) return false;
   return !gauges.context_limit || gauges.context_tokens > NEARLY_FULL * gauges.context_limit;
+}
+
+/**
+ * Offer another conversation, which may begin with a summary of this one that the agent wrote.
+ * @param {{ rows: any[], onSummary: () => void }} props
+ */
+function Offer({ rows, onSummary }) {
+  const asked = rows.findLastIndex((row) => row.role === "user");
+  const isAsked = rows[asked]?.content === SUMMARY_REQUEST;
+  const summary = isAsked ? rows.slice(asked).findLast((row) => row.role === "assistant" && row.content)?.content : "";
+  return html`<p class="notice warn">
+    <span>The conversation is long.</span>
+    ${summary && html`<a href=${link("new", "", { say: summary })}>Begin another conversation with this summary</a>`}
+    ${!isAsked && html`<button type="button" class="button small" onClick=${onSummary}>Ask for a summary</button>`}
+    ${!isAsked && html`<a href=${link("new")}>Begin another conversation</a>`}
+  </p>`;
 }
 
 /** Return how often a person spoke and the agent answered. @param {any[]} rows */
