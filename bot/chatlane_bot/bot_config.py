@@ -87,6 +87,10 @@ class BotConfig(_Table):
     account: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")] = "bot"
     instructions: str = "You are a helpful assistant in a chat. Answer briefly."
     model: ModelTable
+    titles: bool = Field(
+        default=False,
+        description="Whether the model also makes a title of each conversation: one short request more.",
+    )
     tools: tuple[ToolTable, ...] = ()
     adapter: dict[str, Setting] = Field(
         default={}, description="Settings of the adapter, by their names in its documentation."

@@ -29,7 +29,7 @@ from chatlane_bot.bot_config import (
     read_bot_config,
     read_secret,
 )
-from chatlane_client import TurnWorker
+from chatlane_client import TitleMaker, TurnWorker
 from chatlane_client.frameworks.pydantic_ai import TurnOptions, turn_handler
 from chatlane_schemas import ModelOverride
 
@@ -41,6 +41,11 @@ SLOTS: Final = 8
 # Inside the time that a supervisor or an orchestrator gives.
 _HAND_BACK_AFTER: Final = timedelta(seconds=8)
 _TOOL_PATIENCE: Final = timedelta(minutes=5)
+_TITLE_INSTRUCTIONS: Final = (
+    "Name the conversation that begins with this message and this answer: at most six words, in the "
+    "language of the message, without quotation marks. Answer with the name only."
+)
+_TITLE_CHARACTERS: Final = 2000
 
 _log: Final = get_logger("worker")
 
@@ -102,6 +107,22 @@ def agent_of(config: BotConfig, model: Model) -> Agent[None, str]:
     )
 
 
+def title_maker(config: BotConfig, model: Model) -> TitleMaker:
+    """Return a function that asks the model for the title of a conversation."""
+    namer = Agent(
+        model,
+        instructions=_TITLE_INSTRUCTIONS,
+        model_settings=ModelSettings(**config.model.settings),  # type: ignore[typeddict-item]
+    )
+
+    async def make(question: str, answer: str) -> str:
+        message, reply = question[:_TITLE_CHARACTERS], answer[:_TITLE_CHARACTERS]
+        run = await namer.run(f"Message:\n{message}\n\nAnswer:\n{reply}")
+        return run.output.strip().strip("\"'“”„«»*#`")
+
+    return make
+
+
 def chosen_model(table: ModelTable, override: ModelOverride) -> Model:
     """Return the model that a person chose: another one of the same provider and endpoint."""
     provider, _, name = table.name.partition(":")
@@ -161,6 +182,7 @@ async def serve(config: BotConfig, environment: Mapping[str, str], *, has_health
             slots=SLOTS,
             principal=settings.nats.principal or AGENT,
             hand_back_after=_HAND_BACK_AFTER,
+            titles=title_maker(config, model) if config.titles else None,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, worker.stop)

@@ -10,6 +10,7 @@ from chatlane_client.api.projects import ProjectApi
 from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.api.submission import Submission
+from chatlane_client.api.titles import TitleMaker
 from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.delivery.message_sender import Deliver, SendPiece
 from chatlane_client.delivery.pieces import Piece, TextLimit
@@ -107,6 +108,7 @@ __all__ = [
     "Stored",
     "Submission",
     "TextLimit",
+    "TitleMaker",
     "TranscriptApi",
     "TransientError",
     "Turn",

@@ -20,7 +20,9 @@ from nats.aio.msg import Msg
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from pydantic import ValidationError
 
+from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.steps import TurnSteps
+from chatlane_client.api.titles import SessionTitles, TitleMaker
 from chatlane_client.api.transcripts import TranscriptApi
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_client.control import WIND_DOWN, Controls, Signals
@@ -97,6 +99,7 @@ class TurnWorker:
         name: str | None = None,
         wind_down: timedelta = WIND_DOWN,
         hand_back_after: timedelta | None = HAND_BACK_AFTER,
+        titles: TitleMaker | None = None,
     ) -> None:
         """Create the worker; `run` starts it.
 
@@ -113,6 +116,8 @@ class TurnWorker:
             hand_back_after: How long running turns may go on after `stop`. Then their handlers are
                 cancelled and the turns handed back to other workers, without counting the attempt.
                 Choose less than the time after which your process is killed. None lets them end.
+            titles: Makes the title of a session that has an answer and no title, from the message
+                and its answer.
         """
         self._client = client
         self._agent = agent
@@ -121,6 +126,10 @@ class TurnWorker:
             client, agent, principal=principal, worker=name or process_name()
         )
         self._transcripts = TranscriptApi(client, principal=principal, agent=agent)
+        self._titles = None
+        if titles is not None:
+            sessions = SessionApi(client, principal=principal, agent=agent)
+            self._titles = SessionTitles(sessions, titles)
         self._controls = Controls(wind_down)
         self._outputs = LiveOutputs(client, agent)
         self._free = slots
@@ -155,6 +164,7 @@ class TurnWorker:
             async with (
                 self._controls.listening(self._client, self._agent),
                 self._outputs.listening(),
+                contextlib.nullcontext() if self._titles is None else self._titles.asking(),
                 open_pull(self._client, StreamName.TURNS, self._agent) as notices,
                 asyncio.TaskGroup() as slots,
             ):
@@ -308,6 +318,10 @@ class TurnWorker:
             current.set_status(StatusCode.ERROR)
         await self._publish(grant, result)
         hit(WorkerPoint.PUBLISHED)
+        if self._titles is not None and result.outcome is Outcome.OK:
+            question = "\n".join(filter(None, (message.text for message in grant.messages)))
+            answer = "\n".join(filter(None, (part.text for part in result.parts)))
+            self._titles.note_answer(grant.session_id, question, answer)
 
     async def _renew(
         self,

@@ -85,6 +85,7 @@ _REQUESTS_OF_WORKERS: Final = (
     ("session", "unmark"),
     ("session", "note"),
     ("session", "tree"),
+    ("session", "title"),
     ("transcript", "load"),
     ("transcript", "append"),
     ("transcript", "compact"),

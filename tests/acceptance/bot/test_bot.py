@@ -55,8 +55,10 @@ async def test_a_person_talks_to_the_bot_in_its_terminal_and_later_again(scene: 
 
 
 async def test_the_conversation_of_the_terminal_is_in_the_console(scene: BotScene) -> None:
-    options = "--model", "openai:fake", "--base-url", scene.model.url
-    async with scene.bot(*options) as run:
+    config = scene.directory / "bot.toml"
+    model = {"name": "openai:fake", "base_url": scene.model.url}
+    config.write_text(toml_text({"titles": True, "model": model}))
+    async with scene.bot("--config", str(config)) as run:
         run.say("hello")
         await run.until_told("main> You said: hello")
         [link] = re.findall(r"^  console +(\S+)$", run.text, re.MULTILINE)
@@ -66,7 +68,16 @@ async def test_the_conversation_of_the_terminal_is_in_the_console(scene: BotScen
             assert (await browser.get(link)).is_success
             [session] = (await browser.get("/api/v1/sessions")).json()["sessions"]
             rows = (await browser.get(f"/api/v1/sessions/{session['id']}/rows")).json()["rows"]
-        assert [row["content"] for row in rows] == ["hello", "You said: hello (after 0 messages)"]
+            assert [row["content"] for row in rows] == [
+                "hello",
+                "You said: hello (after 0 messages)",
+            ]
+
+            async def is_titled() -> bool:
+                view = (await browser.get(f"/api/v1/sessions/{session['id']}")).json()
+                return bool(view["title_source"] == "model" and "hello" in view["title"])
+
+            await eventually(is_titled)
         await stopped(run)
     assert link.partition("token=")[2] not in scene.logs()
 

@@ -16,6 +16,7 @@ from chatlane.nats.jetstream import JetStream
 from chatlane.nats.tasks import end_task
 from chatlane.nats.topology import apply
 from chatlane_client import AdapterClient, Deliver, Handler, TurnWorker, open_connection
+from chatlane_client.api.titles import TitleMaker
 from chatlane_client.control import WIND_DOWN
 from chatlane_client.delivery.outbound_reader import GAP_PATIENCE
 from chatlane_client.transport.wire import publish_stored
@@ -116,6 +117,7 @@ async def working(
     slots: int = 2,
     wind_down: timedelta = WIND_DOWN,
     hand_back_after: timedelta | None = HAND_BACK_AFTER,
+    titles: TitleMaker | None = None,
 ) -> AsyncIterator[TurnWorker]:
     """Run a worker of the agent `main` until the end of the block."""
     worker = TurnWorker(
@@ -126,6 +128,7 @@ async def working(
         principal=PRINCIPAL,
         wind_down=wind_down,
         hand_back_after=hand_back_after,
+        titles=titles,
     )
     async with running(worker.run()):
         yield worker
