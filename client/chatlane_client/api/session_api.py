@@ -330,14 +330,17 @@ class SessionApi(CatalogueApi):
             ):
                 return rows
 
-    async def remove(self, session_id: UUID, *, request_id: str | None = None) -> None:
+    async def remove(self, session_id: UUID, *, request_id: str | None = None) -> SessionReply:
         """Delete a session and its transcript; copies in forked sessions stay.
+
+        Returns:
+            The receipt: `at`, and how much was `deleted`.
 
         Raises:
             ConflictingRequestError: A worker holds a turn of it, or background work holds it.
         """
         request = SessionRemove(**self._stamp(request_id), session_id=session_id)
-        await self._ask("session", "remove", request, SessionReply)
+        return await self._ask("session", "remove", request, SessionReply)
 
     async def prune(self, idle_days: int, *, page_size: int = 100) -> int:
         """End sessions that were inactive for this many days; return how many were ended.

@@ -300,6 +300,14 @@ class Folders(BaseModel):
     projects: tuple[Project, ...] = Field(description="The folders, in order.")
 
 
+class SessionDeletion(BaseModel):
+    """The receipt of a session that was deleted."""
+
+    session_id: UUID = Field(description="The session.")
+    at: AwareDatetime = Field(description="When it was deleted.")
+    deleted: dict[str, BigNumber] = Field(description="How much was deleted, by what it was.")
+
+
 class CopiedSession(Body):
     """How to copy a session."""
 

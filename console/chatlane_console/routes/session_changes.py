@@ -8,7 +8,12 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Response
 
 from chatlane_console.conversations import Conversations
-from chatlane_console.routes.bodies import CopiedSession, SessionPatch, SwitchedChat
+from chatlane_console.routes.bodies import (
+    CopiedSession,
+    SessionDeletion,
+    SessionPatch,
+    SwitchedChat,
+)
 from chatlane_console.routes.callers import ExpectedVersion, RequestId, State
 from chatlane_console.routes.sessions import tagged
 from chatlane_schemas.session_api.session_changes import Preference
@@ -46,15 +51,14 @@ def change_routes(reach: Callable[..., Conversations]) -> APIRouter:
         await state.feeds.tell(session_id, "session.changed")
         return tagged(response, session)
 
-    @router.delete(
-        "/sessions/{session_id}", status_code=HTTPStatus.NO_CONTENT, summary="Delete a session"
-    )
+    @router.delete("/sessions/{session_id}", summary="Delete a session")
     async def delete_session(
         conversations: reached, session_id: UUID, request_id: RequestId, state: State
-    ) -> None:
-        """Delete a session and its transcript; copies in forked sessions stay."""
-        await conversations.sessions.remove(session_id, request_id=request_id)
+    ) -> SessionDeletion:
+        """Delete a session and its transcript, and return a receipt; copies in forked sessions stay."""
+        reply = await conversations.sessions.remove(session_id, request_id=request_id)
         await state.feeds.tell(session_id, "gone")
+        return SessionDeletion(session_id=session_id, at=reply.at, deleted=reply.deleted)
 
     @router.post(
         "/sessions/{session_id}/fork", status_code=HTTPStatus.CREATED, summary="Copy a session"

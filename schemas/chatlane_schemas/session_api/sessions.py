@@ -345,6 +345,10 @@ class SessionReply(ApiReply):
         description="After a reset: number of pending messages of the previous session. Its transcript "
         "has them, marked as not answered.",
     )
+    deleted: dict[str, BigNumber] = Field(
+        default={},
+        description="The receipt of a removed session: how much was deleted, by what it was.",
+    )
 
 
 class SessionListReply(ApiReply):

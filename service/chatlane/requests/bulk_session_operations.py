@@ -9,6 +9,7 @@ from uuid import UUID
 from chatlane.domain.effects import Effects
 from chatlane.domain.sessions.refusals import conflict
 from chatlane.domain.sessions.session_flags import end_session
+from chatlane.requests.context import Shown
 from chatlane.store import audit, turns
 from chatlane.store.addressing import identities
 from chatlane.store.conversations import removals, sessions
@@ -42,8 +43,7 @@ async def remove(_request: SessionRemove, case: Case) -> Outcome:
     session, call = case.session, case.call
     if session.id not in await _removable(call.connection, [session], call.at):
         return conflict("a worker has a turn of the session, or a hold keeps it")
-    await _remove(call.unit_of_work, [session], call.at)
-    return session.id
+    return Shown(None, deleted=await _remove(call.unit_of_work, [session], call.at))
 
 
 async def _removable(connection: Connection, found: Sequence[Session], at: datetime) -> set[UUID]:
@@ -62,16 +62,19 @@ async def _removable(connection: Connection, found: Sequence[Session], at: datet
     return {session.id for session in found} - claimed - held
 
 
-async def _remove(unit_of_work: UnitOfWork, removed: Sequence[Session], at: datetime) -> None:
+async def _remove(
+    unit_of_work: UnitOfWork, removed: Sequence[Session], at: datetime
+) -> dict[str, int]:
     effects = Effects()
     for session in removed:
         if session.ended_at is None:
             end_session(session, at, EndReason.REMOVED, effects)
-    await removals.remove(unit_of_work.connection, [session.id for session in removed])
+    deleted = await removals.remove(unit_of_work.connection, [session.id for session in removed])
     for session in removed:
         detail = {"origin_key": session.session_key}
         await audit.write(unit_of_work.connection, "session_removed", session.id, detail)
     await unit_of_work.write(effects)
+    return deleted
 
 
 async def prune(request: SessionPrune, call: Call) -> SessionSweepReply:

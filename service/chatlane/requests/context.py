@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 from chatlane_schemas.session_api.sessions import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from chatlane.decisions.unit_of_work import UnitOfWork
@@ -74,6 +75,7 @@ class Shown(NamedTuple):
         turn_id: The running turn whose question the message answers.
         dropped: How many pending messages of the previous session will not be answered.
         error: The refusal, if the request was refused.
+        deleted: How much was deleted with the session.
     """
 
     session_id: UUID | None
@@ -81,6 +83,7 @@ class Shown(NamedTuple):
     dropped: int = 0
     error: ApiError | None = None
     turn_id: UUID | None = None
+    deleted: Mapping[str, int] = MappingProxyType({})
 
 
 Outcome: TypeAlias = UUID | Shown | ApiError

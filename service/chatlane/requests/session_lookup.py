@@ -60,6 +60,7 @@ async def session_reply(connection: Connection, outcome: Outcome) -> SessionRepl
         message_id=shown.message_id,
         turn_id=shown.turn_id,
         dropped=shown.dropped,
+        deleted=dict(shown.deleted),
     )
 
 

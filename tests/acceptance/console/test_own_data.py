@@ -82,4 +82,14 @@ async def test_people_are_exported_and_erased_on_request(stage: Stage, window: O
             assert browser.errors == []
         # The person begins anew.
         await begin(ann, "hello again")
+        await ann.page.get_by_label("Actions of this conversation").click()
+        await ann.page.get_by_role("menuitem", name="Delete").click()
+        await ann.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await ann.page.get_by_text("Your data has the receipt").wait_for()
+        await ann.open("#/data")
+        receipts = ann.page.locator(".receipt")
+        await expect(receipts).to_have_count(2)
+        await expect(receipts.first).to_contain_text("Conversation")
+        await expect(receipts.first).to_contain_text("2 messages")
+        assert ann.errors == []
         assert operator.errors == []

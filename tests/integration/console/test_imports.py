@@ -102,7 +102,12 @@ async def test_a_person_imports_no_more_than_the_limits(console: ConsoleWorld) -
         assert (await sent(ann, "chatgpt", small)).json()["outcome"] == "unchanged"
         assert (await sent(bob, "chatgpt", json.dumps(other).encode())).json()["rows"] == 3
         [view] = (await ann.get(f"{API}/sessions")).json()["sessions"]
-        assert (await ann.delete(f"{API}/sessions/{view['id']}")).status_code == 204
+        path, key = f"{API}/sessions/{view['id']}", {"Idempotency-Key": "delete-it"}
+        receipt = (await ann.delete(path, headers=key)).json()
+        assert receipt["session_id"] == view["id"]
+        assert receipt["deleted"]["messages"] == view["message_count"]
+        # A repeated request gets the same receipt.
+        assert (await ann.delete(path, headers=key)).json() == receipt
         assert (await sent(ann, "chatgpt", json.dumps(other).encode())).json()["rows"] == 3
 
 

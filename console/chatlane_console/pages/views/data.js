@@ -3,13 +3,13 @@ import { newKey, people } from "../modules/api.js";
 import { count, exactTime } from "../modules/format.js";
 import { html, useEffect, useRef, useState } from "../modules/html.js";
 import { attempt } from "../modules/messages.js";
+import { receiptsOf, withReceipt } from "../modules/receipts.js";
 import { link } from "../modules/route.js";
 import { store, stored } from "../modules/storage.js";
 import { ask } from "./dialog.js";
 import { Icon } from "./icons.js";
 
 const LOOK_AGAIN_SECONDS = 3;
-const KEPT = 20;
 const WORD = "erase";
 
 /** The page of a person about the own data. */
@@ -17,7 +17,7 @@ export function OwnData() {
   useEffect(() => {
     document.title = "Your data · chatlane";
   }, []);
-  const receipts = useErasures("erasures", people.erasure);
+  const receipts = useErasures(receiptsOf(false), people.erasure);
   return html`<main class="talk" id="main" tabindex="-1">
     <header class="talk-head">
       <a class="button plain icon back" href=${link("list")} aria-label="Back to the list"><${Icon} name="back" /></a>
@@ -42,7 +42,7 @@ export function DataOfPerson() {
     document.title = "People · chatlane";
   }, []);
   const [person, setPerson] = useState({ id: "", platform: "", account: "", scope: "" });
-  const receipts = useErasures("erasures-of-people", people.erasureOfPerson);
+  const receipts = useErasures(receiptsOf(true), people.erasureOfPerson);
   const given = Object.fromEntries(Object.entries(person).filter(([, value]) => value.trim()));
   const isNamed = Boolean(given.id);
   const field = (/** @type {"id" | "platform" | "account" | "scope"} */ name, /** @type {string} */ label) =>
@@ -98,7 +98,7 @@ function useErasures(name, read) {
         return;
       }
       const erasure = await attempt(send);
-      if (erasure) keep([erasure, ...erasures.filter((known) => known.id !== erasure.id)].slice(0, KEPT));
+      if (erasure) keep(withReceipt(erasures, erasure));
     },
   };
 }
@@ -110,7 +110,7 @@ function Receipts({ erasures }) {
     <h2>Receipts</h2>
     ${erasures.map(
       (erasure) => html`<article key=${erasure.id} class="receipt">
-        <p><strong>Erasure <span class="mono">${erasure.id}</span></strong></p>
+        <p><strong>${erasure.what ?? "Erasure"} <span class="mono">${erasure.id}</span></strong></p>
         <p role="status">Requested <time datetime=${erasure.requested_at}>${exactTime(erasure.requested_at)}</time>${erasure.finished_at
           ? html`, finished <time datetime=${erasure.finished_at}>${exactTime(erasure.finished_at)}</time>.`
           : ". It waits for the erasure job."}</p>

@@ -5,6 +5,7 @@ import { keyOf, openConversation } from "../modules/conversation.js";
 import { attempt, tell } from "../modules/messages.js";
 import { outbox, send } from "../modules/outbox.js";
 import { go, link } from "../modules/route.js";
+import { keepReceipt } from "../modules/receipts.js";
 import { changeSetting, setting } from "../modules/storage.js";
 import { Composer } from "./composer.js";
 import { ask, confirmed, Menu } from "./dialog.js";
@@ -205,9 +206,11 @@ function actionsOf(talk, session, act, fill, isOperator) {
       "All of its messages are deleted. Branches keep their copies.",
       "Delete",
     );
-    if (agreed && (await act(() => api.remove(id), "The conversation is deleted.")) !== undefined) {
-      go(isOperator ? link("operators", "sessions") : link("list"));
-    }
+    const deleted = agreed && (await act(() => api.remove(id)));
+    if (!deleted) return;
+    keepReceipt(deleted, isOperator);
+    tell(`The conversation is deleted. ${isOperator ? "People" : "Your data"} has the receipt.`);
+    go(isOperator ? link("operators", "sessions") : link("list"));
   };
   const beginAnew = async () => {
     const text = "This conversation ends, and the chat goes on in a new one, without its history.";

@@ -31,37 +31,46 @@ WITH live AS (
 ), steps AS (
     DELETE FROM turn_steps USING of_turns WHERE turn_steps.turn_id = of_turns.id
 ), line AS (
-    DELETE FROM waiting WHERE session_id = ANY($1::uuid[])
+    DELETE FROM waiting WHERE session_id = ANY($1::uuid[]) RETURNING 1
 ), revisions AS (
-    DELETE FROM message_revisions WHERE session_id = ANY($1::uuid[])
+    DELETE FROM message_revisions WHERE session_id = ANY($1::uuid[]) RETURNING 1
 ), late AS (
-    DELETE FROM late_results WHERE session_id = ANY($1::uuid[])
+    DELETE FROM late_results WHERE session_id = ANY($1::uuid[]) RETURNING 1
 ), named AS (
     DELETE FROM delivered_messages WHERE session_id = ANY($1::uuid[])
 ), spoken AS (
-    DELETE FROM deliveries WHERE session_id = ANY($1::uuid[])
+    DELETE FROM deliveries WHERE session_id = ANY($1::uuid[]) RETURNING 1
 ), holds AS (
     DELETE FROM session_holds WHERE session_id = ANY($1::uuid[])
 ), typed AS (
-    DELETE FROM drafts WHERE session_id = ANY($1::uuid[])
+    DELETE FROM drafts WHERE session_id = ANY($1::uuid[]) RETURNING 1
 ), marks AS (
     DELETE FROM read_marks WHERE session_id = ANY($1::uuid[])
 ), led AS (
     -- The compare-and-set of a transaction that has read one fails, and it starts again.
     DELETE FROM lanes WHERE session_id = ANY($1::uuid[])
+), removed AS (
+    DELETE FROM sessions WHERE id = ANY($1::uuid[])
 )
-DELETE FROM sessions WHERE id = ANY($1::uuid[])
+SELECT (SELECT count(*) FROM live) AS messages, (SELECT count(*) FROM archived) AS removed_messages,
+    (SELECT count(*) FROM line) AS waiting_messages, (SELECT count(*) FROM revisions) AS revisions,
+    (SELECT count(*) FROM late) AS late_results, (SELECT count(*) FROM spoken) AS deliveries,
+    (SELECT count(*) FROM typed) AS drafts
 """
 
 
-async def remove(connection: Connection, ids: Iterable[UUID]) -> None:
+async def remove(connection: Connection, ids: Iterable[UUID]) -> dict[str, int]:
     """Delete locked sessions with their transcripts; copies in branches stay.
 
     The next message of a lane that led to a deleted session opens a new session.
+
+    Returns:
+        How many rows were deleted, by what they hold, without those of which there were none.
     """
     session_ids = sorted(ids)
-    await connection.execute(REMOVE_SQL, session_ids)
+    [counts] = await connection.fetch(REMOVE_SQL, session_ids)
     await index_sql.forget_sessions(connection, session_ids)
+    return {name: number for name, number in counts.items() if number}
 
 
 class Candidate(NamedTuple):
