@@ -222,6 +222,8 @@ class Pipeline:
             if not outlet.ready or outlet.in_flight >= self._window:
                 return
             item = outlet.ready.popleft()
+            hit(RouterPoint.PUBLISHING)
+            # The last thing before the publish: a process that froze until now finds out here.
             if time.monotonic() - item.batch.known_since > self._stale_after_seconds:
                 self.stale.append(item)
                 self.some_stale.set()
@@ -233,7 +235,6 @@ class Pipeline:
 
     async def _publish(self, item: Item, outlet: _StreamQueue) -> None:
         row = item.row
-        hit(RouterPoint.PUBLISHING)
         try:
             acknowledgement = await self._publisher.publish(
                 row.subject, row.payload, row.message_id, row.trace

@@ -160,6 +160,24 @@ async def test_rows_of_a_dead_router_are_published_by_another_in_order(world: Wo
         await world.are_published(*(str(n) for n in range(20)))
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_only_a_take_over_after_the_duplicate_window_repeats_a_message(
+    world: World, *, is_late: bool
+) -> None:
+    unheard = FakePublisher(world.stream, fate=lambda _: Fate.ACK_LOST)
+    async with world.router(unheard) as dead:
+        await write(dead, world.store, said("event", stream="EVENTS"))
+        await world.are_published("event")
+    if is_late:
+        world.stream.forget_ids()
+    async with world.router() as living:
+        assert await living.adopt_orphans() == 1
+        await eventually(lambda: is_empty(world))
+    assert world.published == ["event"], "the copy has the same id"
+    bodies = [body for _, body in world.stream.messages]
+    assert bodies == [b"event"] * (2 if is_late else 1)
+
+
 async def test_new_rows_wait_for_the_older_ones_of_another_router(world: World) -> None:
     held = FakePublisher(world.stream, fate=lambda _: Fate.LOST)
     async with world.router(held) as first, world.router() as second:

@@ -3,9 +3,9 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, LiteralString
 
 import asyncpg
@@ -85,11 +85,14 @@ class EventRecorder:
 
     Attributes:
         unreported: Ids of messages that adapters without receipts delivered.
+        is_explained: Returns whether faults explain that a stream stored an id a second time; it
+            gets the times of the first copy and of the later one, which is then left out.
     """
 
     def __init__(self, dsn: str, client: Client) -> None:
         self.client = client
         self.unreported: Collection[str] = ()
+        self.is_explained: Callable[[datetime, datetime], bool] | None = None
         self._dsn = dsn
         self._connection: asyncpg.Connection | None = None
         self._lock = asyncio.Lock()
@@ -257,7 +260,21 @@ class EventRecorder:
 
     def stored(self, name: str) -> AsyncIterator[Msg]:
         """Yield all that a stream keeps, oldest first, a page in memory at a time."""
-        return stored(self.client, name)
+        found = stored(self.client, name)
+        return found if self.is_explained is None else _unexplained(found, self.is_explained)
+
+
+async def _unexplained(
+    found: AsyncIterator[Msg], is_explained: Callable[[datetime, datetime], bool]
+) -> AsyncIterator[Msg]:
+    first_at: dict[str, datetime] = {}
+    async for raw in found:
+        if message_id := (raw.headers or {}).get("Nats-Msg-Id"):
+            at = raw.metadata.timestamp
+            if message_id in first_at and is_explained(first_at[message_id], at):
+                continue
+            first_at.setdefault(message_id, at)
+        yield raw
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
+from types import SimpleNamespace
 from uuid import UUID, uuid4
 
 import pytest
@@ -19,6 +20,7 @@ from typing_extensions import override
 
 from chatlane.domain.log import Trace
 from chatlane.errors import MalformedMessageError
+from chatlane.failpoints import RouterPoint
 from chatlane.outbox import publish_window as pipeline_module
 from chatlane.outbox.publish_window import Pipeline
 from chatlane.outbox.publisher import Ack
@@ -243,6 +245,28 @@ async def test_a_row_held_for_long_is_not_published_before_somebody_looked() -> 
         pipeline.release(behind)
         assert pipeline.row_count == 0
     assert list(publisher.stream.ids) == ["a"]
+
+
+async def test_a_process_that_froze_before_a_publish_looks_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frozen_for = 0.0
+
+    def freeze(point: str) -> None:
+        nonlocal frozen_for
+        if point == RouterPoint.PUBLISHING:
+            frozen_for = 3600.0
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + frozen_for)
+    monkeypatch.setattr(pipeline_module, "hit", freeze)
+    monkeypatch.setattr(pipeline_module, "time", clock)
+    publisher = FakePublisher(FakeStream())
+    async with running(pipeline_on(publisher)) as pipeline:
+        pipeline.enqueue([row("a")], clock.monotonic())
+        await eventually(lambda: pipeline.stale or publisher.attempts)
+        assert publisher.attempts == []
+        pipeline.resume(pipeline.take_stale(10), clock.monotonic())
+        await eventually(lambda: list(publisher.stream.ids) == ["a"])
 
 
 async def test_a_batch_is_timed_to_its_last_acknowledgement() -> None:
