@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from chatlane.app import open_app, route
+from chatlane.app.lifecycle import open_app, route
 from chatlane.config.settings import load_settings
 from chatlane.ingest import batch_committer
 from chatlane_client import AdapterClient, open_connection

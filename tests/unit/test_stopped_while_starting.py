@@ -26,7 +26,7 @@ CONFIG: Final = '[platforms.telegram.accounts.bot]\n[agents.main]\ndelivery = "t
         ("router", "typer"),
         ("router", "chatlane.config.settings"),
         ("router", "chatlane.outbox.publisher"),
-        ("router", "chatlane.app"),
+        ("router", "chatlane.app.lifecycle"),
         ("echo-worker", "typing"),
         ("echo-worker", "pydantic"),
         ("echo-worker", "chatlane.cli.echo_worker"),

@@ -34,7 +34,7 @@ def router(config: Config = None, *, failpoints: Failpoints = False) -> None:
     settings = read_settings(config)
     log_as_set(settings)
     enable_failpoint(is_allowed=failpoints)
-    from chatlane.app import run
+    from chatlane.app.lifecycle import run
 
     raise typer.Exit(asyncio.run(run(settings)))
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from chatlane.app import run
+from chatlane.app.lifecycle import run
 from chatlane.config.settings import load_settings
 from chatlane.observability.logs import configure_logging
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-from chatlane.app import run
+from chatlane.app.lifecycle import run
 from chatlane.config.settings import load_settings
 from chatlane.observability.logs import configure_logging
 

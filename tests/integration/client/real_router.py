@@ -8,7 +8,8 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from chatlane.app import App, open_app, route
+from chatlane.app.lifecycle import open_app, route
+from chatlane.app.state import App
 from chatlane.config.settings import load_settings
 from chatlane.connections import declared_topology
 from chatlane.domain.catalog import BusyMode

@@ -8,7 +8,7 @@ import asyncpg
 import httpx
 import pytest
 
-from chatlane.app import App
+from chatlane.app.state import App
 from tests.integration.client.real_router import real_router
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from chatlane.app import App
+from chatlane.app.state import App
 from chatlane.nats.jetstream import JetStream
 from chatlane.postgres.pool import open_store
 from chatlane_client import AdapterClient, RetryLaterError, Turn, open_connection

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from nats.aio.client import Client
 
-from chatlane.app import App
+from chatlane.app.state import App
 from chatlane_client import AgentUnavailableError, Reply, Turn, TurnFailedError, open_connection
 from chatlane_client.claims import ClaimClient, Grant
 from chatlane_schemas import Role, TranscriptRow

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from nats.aio.client import Client
 
-from chatlane.app import App
+from chatlane.app.state import App
 from chatlane.outbox.relay import Relay
 from chatlane.store import outbox
 from chatlane_client import Turn
@@ -38,7 +38,7 @@ STREAM_BYTES = 20_000
 async def router(
     bus_url: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[App]:
-    monkeypatch.setattr("chatlane.app.Relay", partial(Relay, stream_bytes=STREAM_BYTES))
+    monkeypatch.setattr("chatlane.app.parts.Relay", partial(Relay, stream_bytes=STREAM_BYTES))
     async with real_router(tmp_path, bus_url, database_url) as opened:
         yield opened
 

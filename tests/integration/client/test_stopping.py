@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from nats.aio.client import Client
 
-from chatlane.app import App
+from chatlane.app.state import App
 from chatlane.store import pending_messages
 from chatlane_client import NoReply, Reply, SessionApi, Turn, open_connection
 from chatlane_schemas.topology import subjects

@@ -22,7 +22,7 @@ CONTEXT: Final = multiprocessing.get_context("forkserver")
 # What routers and workers import, where they do so only when they run.
 _PRELOADED: Final = (
     "__main__",
-    "chatlane.app",
+    "chatlane.app.lifecycle",
     "chatlane.cli.commands",
     "chatlane.cli.serve",
     "chatlane.cli.echo_worker",

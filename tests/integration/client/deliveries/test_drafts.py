@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from nats.aio.client import Client
 
-from chatlane.app import App
+from chatlane.app.state import App
 from chatlane_client import (
     AdapterClient,
     NoReply,

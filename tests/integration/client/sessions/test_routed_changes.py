@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from chatlane.app import App
+from chatlane.app.state import App
 from chatlane.errors import StoreUnavailableError
 from chatlane.nats.jetstream import JetStream
 from chatlane.privacy import erasure_list_sql
