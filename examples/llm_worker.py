@@ -23,6 +23,7 @@ import httpx
 from chatlane_client import (
     AgentUnavailableError,
     Answer,
+    NoReply,
     Reply,
     Turn,
     TurnFailedError,
@@ -30,9 +31,11 @@ from chatlane_client import (
     open_connection,
     prompt_of,
 )
-from chatlane_client.frameworks.shared.files import files_of
+from chatlane_client.frameworks.shared.failures import status_failure
+from chatlane_client.frameworks.shared.files import load_file
 from chatlane_client.frameworks.shared.kept_calls import KeptCalls
 from chatlane_client.frameworks.shared.options import TurnOptions, instructions_of
+from chatlane_client.frameworks.shared.rows import with_text
 from chatlane_schemas import LivePiece, PieceKind, Role, StepState, TranscriptRow
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
@@ -90,7 +93,7 @@ class Model:
                     return talk.reply()
                 await talk.run_tools()
         except asyncio.CancelledError:
-            if turn.cancel_reason is None or not talk.text:
+            if turn.cancel_reason is None or not (talk.text or talk.rows):
                 raise
             return talk.reply()
         raise TurnFailedError("the model called tools without an end", transcript=talk.rows)
@@ -114,7 +117,7 @@ class Model:
         """Take the response of a model piece by piece, from server-sent events.
 
         Raises:
-            AgentUnavailableError: The model is away or has too much to do.
+            AgentUnavailableError: The model is away or unknown, or has too much to do.
             TurnFailedError: It refuses the request, or says nothing.
         """
         body = {
@@ -196,10 +199,12 @@ class Talk:
                 )
             )
 
-    def reply(self) -> Reply:
-        """Return the text of the last response as the answer."""
-        said = TranscriptRow(role=Role.ASSISTANT, content=self.text)
-        return Reply(parts=[self.text], transcript=[*self.rows, said], usage=self._usage)
+    def reply(self) -> Answer:
+        """Return the text of the last response as the answer; it may have no text if it is stopped."""
+        if not self.text:
+            return NoReply(transcript=self.rows, usage=self._usage)
+        rows = with_text(self.rows, self.text)
+        return Reply(parts=[self.text], transcript=rows, usage=self._usage)
 
     def _add(self, row: TranscriptRow) -> None:
         self.rows.append(row)
@@ -243,13 +248,10 @@ def check(response: httpx.Response) -> None:
         AgentUnavailableError: Another model, or this one later, can answer.
         TurnFailedError: The request is refused, and would be again.
     """
-    status = response.status_code
-    if status == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
+    if response.is_error:
         seconds = response.headers.get("retry-after", "")
         pause = timedelta(seconds=min(int(seconds[:9]), 3600)) if seconds.isdecimal() else None
-        raise AgentUnavailableError(f"the model answered with status {status}", again_in=pause)
-    if response.is_error:
-        raise TurnFailedError(f"the model refused with status {status}")
+        raise status_failure("the model answered", response.status_code, (), pause)
 
 
 async def conversation(turn: Turn) -> list[Message]:
@@ -258,7 +260,12 @@ async def conversation(turn: Turn) -> list[Message]:
     instructions = "\n\n".join(filter(None, (INSTRUCTIONS, instructions_of(turn))))
     system = {"role": Role.SYSTEM.value, "content": instructions}
     history = whole([*await turn.history(limit=HISTORY_ROWS)])
-    images = [file for file in await files_of(turn.messages, FILES) if is_image(file.media_type)]
+    images = [
+        loaded
+        for message in turn.messages
+        for file in message.attachments
+        if file.media_type.startswith("image/") and (loaded := await load_file(file, FILES))
+    ]
     content: str | list[Message] = turn.prompt
     if images:
         links = (
@@ -274,11 +281,6 @@ def whole(rows: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
     """Return rows without results at their beginning, whose calls are too old to be among them."""
     first = next((place for place, row in enumerate(rows) if row.role is not Role.TOOL), len(rows))
     return [row for row in rows[first:] if row.content or row.tool_calls or prompt_of([row])]
-
-
-def is_image(media_type: str) -> bool:
-    """Return whether a file is an image."""
-    return media_type.startswith("image/")
 
 
 def message_of(row: TranscriptEntry | TranscriptRow) -> Message:

@@ -1,7 +1,7 @@
 """A language model that needs no model: an endpoint that speaks `/v1/chat/completions`.
 
-It repeats what the last message says, in pieces if the client streams. A message `call NAME {...}`
-becomes a call of that tool. `python -m chatlane_devkit.model_endpoint PORT` runs it alone.
+It repeats what the last message says, in pieces if the client streams. A line `call NAME {...}`
+becomes a call of that tool, after the words before it. `python -m chatlane_devkit.model_endpoint PORT` runs it alone.
 """
 
 import asyncio
@@ -88,7 +88,8 @@ def message_of(messages: list[dict[str, Any]]) -> dict[str, Any]:
     if offered is not None:
         function = {"name": offered[1], "arguments": offered[2]}
         call = {"id": f"call-{len(messages)}", "type": "function", "function": function}
-        return {"role": "assistant", "content": None, "tool_calls": [call]}
+        words = text[: offered.start()].strip() or None
+        return {"role": "assistant", "content": words, "tool_calls": [call]}
     before = sum(message["role"] == "user" for message in messages) - 1
     return {"role": "assistant", "content": f"You said: {text} (after {before} messages)"}
 

@@ -45,6 +45,7 @@ from chatlane_client.frameworks.shared.rows import (
     reasoning_of,
     stored_rows,
     tool_row,
+    with_text,
 )
 from chatlane_client.frameworks.shared.rows import ToolCall as StoredCall
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
@@ -272,12 +273,9 @@ class _Run:
 
     async def unfinished(self) -> Answer | None:
         """Return the answer of a cancelled run, or None if it has none."""
-        rows = await self.rows()
-        if self._turn.cancel_reason is not None and self._display.text:
-            spoken = TranscriptRow(role=Role.ASSISTANT, content=self._display.text)
-            if not rows or rows[-1].content != spoken.content:
-                rows.append(spoken)
-            return Reply(parts=[self._options.part(self._display.text)], transcript=rows)
+        rows, text = await self.rows(), self._display.text
+        if self._turn.cancel_reason is not None and text:
+            return Reply(parts=[self._options.part(text)], transcript=with_text(rows, text))
         if (self._turn.cancel_reason is not None or self._turn.is_stopping) and rows:
             return NoReply(transcript=rows)
         return None

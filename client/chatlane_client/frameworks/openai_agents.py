@@ -61,6 +61,7 @@ from chatlane_client.frameworks.shared.rows import (
     reasoning_of,
     stored_rows,
     tool_row,
+    with_text,
 )
 from chatlane_client.turn import Answer, Handler, NoReply, Reply, Turn
 from chatlane_schemas import ModelOverride, Part, Role, TranscriptRow, TurnMessage
@@ -288,8 +289,7 @@ class _Run:
         """Return the answer of a cancelled run, or None if it has none."""
         rows, text = self.rows, self._display.text
         if self._turn.cancel_reason is not None and text:
-            if not rows or rows[-1].content != text:
-                rows.append(TranscriptRow(role=Role.ASSISTANT, content=text))
+            rows = with_text(rows, text)
             parts = [self._options.part(text)]
             return Reply(parts=parts, transcript=rows, **self._counts())
         if (self._turn.cancel_reason is not None or self._turn.is_stopping) and rows:

@@ -118,11 +118,17 @@ def answer_of(parts: Sequence[Part], rows: list[TranscriptRow], counts: dict[str
     """
     if not parts:
         return NoReply(transcript=rows, **counts)
-    text = parts[-1].text
-    if not rows or rows[-1].role is not Role.ASSISTANT or rows[-1].content != text:
-        rows = [*rows, TranscriptRow(role=Role.ASSISTANT, content=text)]
+    rows = with_text(rows, parts[-1].text)
     is_plain = len(rows) == len(parts) == 1 and rows[0].reasoning is None
     return Reply(parts=parts, transcript=[] if is_plain else rows, **counts)
+
+
+def with_text(rows: list[TranscriptRow], text: str | None) -> list[TranscriptRow]:
+    """Return rows with the last text of the model, which may be there together with calls."""
+    spoken = [row.content for row in rows if row.role is Role.ASSISTANT]
+    if spoken[-1:] == [text]:
+        return rows
+    return [*rows, TranscriptRow(role=Role.ASSISTANT, content=text)]
 
 
 def _complete(rows: Iterable[TranscriptRow]) -> Iterator[TranscriptRow]:

@@ -197,6 +197,30 @@ async def test_a_stopped_turn_is_answered_with_the_text_so_far() -> None:
     assert text.startswith("The beginning")
 
 
+async def test_a_turn_that_is_stopped_while_a_tool_runs_has_its_text_once() -> None:
+    begun, signals = asyncio.Event(), Signals()
+
+    @function_tool
+    async def look() -> str:
+        """Look at the sky."""
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    model = ScriptedModel(
+        [[assistant_message("Let me look."), function_call("look", {}, call_id="call-1")]]
+    )
+    handler = turn_handler(Agent("Desk", model=model, tools=[look]))
+    turn = replace(turn_of("weather?"), signals=signals)
+    working = asyncio.ensure_future(signals.obeyed_by(handler(turn)))
+    await begun.wait()
+    signals.tell(CancelReason.STOPPED, steer=False)
+    answer = await working
+    assert isinstance(answer, Reply)
+    said = [row.content for row in answer.transcript if row.role is Role.ASSISTANT]
+    assert (texts(answer), said) == (["Let me look."], ["Let me look."])
+
+
 async def test_a_worker_that_stops_hands_on_what_tools_did() -> None:
     begun = asyncio.Event()
 
