@@ -59,6 +59,20 @@ export class ConnectionClosedError extends PermanentError {}
 /** A person changed a message of the turn while its question was open. */
 export class QuestionWithdrawnError extends ChatlaneError {}
 
+/** Why an editor did not do it: it cannot, its person did not allow it, or it tried. */
+export type EditorError = "unsupported" | "refused" | "failed";
+
+/** An editor did not do what a turn called it for. */
+export class EditorCallError extends PermanentError {
+  constructor(
+    message: string,
+    /** Why; undefined if no editor answered in time. */
+    readonly reason?: EditorError,
+  ) {
+    super(message);
+  }
+}
+
 /** A body that is not a message of this version. */
 export class DecodeError extends ChatlaneError {}
 

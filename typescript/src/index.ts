@@ -10,6 +10,7 @@ export {
 export { Connection, type ConnectionOptions, openConnection } from "./connection.js";
 export type * from "./contract.js";
 export { type Piece, splitText, type TextLimit } from "./delivery/pieces.js";
+export { type CommandResult, EditorTools } from "./editor_tools.js";
 export * from "./errors.js";
 export { deleted, edited, pressed, reacted } from "./events.js";
 export type { DraftOptions, DraftPlatform } from "./live/drafts.js";

@@ -3,6 +3,7 @@
 import type {
   Button,
   CancelReason,
+  EditorCall,
   FormField,
   LivePiece,
   OutboxReply,
@@ -274,7 +275,15 @@ export class Turn {
     message: string | Part,
     options: QuestionFields & { withinMs: number },
   ): Promise<QuestionAnswer> {
-    const request = this.#question(message, options, options.withinMs);
+    return await this.#answerTo(this.#question(message, options, options.withinMs));
+  }
+
+  /** Let the editor of the person do something, and return its result; see `EditorTools`. */
+  async callEditor(call: EditorCall, message: string, withinMs: number): Promise<QuestionAnswer> {
+    return await this.#answerTo({ ...this.#question(message, {}, withinMs), call });
+  }
+
+  async #answerTo(request: TurnAsk): Promise<QuestionAnswer> {
     const asked = await this.claims.request<QuestionReply>("turn", "ask", request, this.signal);
     if (!asked.question_id || !asked.due_at) throw new InvalidAnswerError("a question has no id");
     for (;;) {

@@ -24,6 +24,9 @@ from chatlane_schemas.session_api.people import Person
 from chatlane_servers.binaries import server_directory
 from chatlane_servers.embedded import free_port
 from tests.chaos import languages
+from tests.integration.client.real_router import real_router
+from tests.support.bridges.editor_machine import ABLE, EditorMachine, chosen
+from tests.support.bridges.plain_editor import Editors
 from tests.support.chaos import run_chaos
 from tests.support.eventually import eventually
 from tests.support.servers.backends import RunningPostgres
@@ -299,6 +302,44 @@ async def test_a_killed_stream_worker_answers_each_message_once_and_in_order(
                 worker.start()
         await eventually(is_complete)
         assert await answers() == told
+
+
+async def test_a_turn_uses_the_files_and_the_terminal_of_an_editor(
+    examples: Path, tmp_path: Path, nats_url: str, database_url: str
+) -> None:
+    script, other = tmp_path / "project" / "it's.py", tmp_path / "other.py"
+    script.parent.mkdir()
+    for path in (script, other):
+        path.write_text("print('done')\n", "utf-8")
+    worker = JudgedProcess(
+        shlex.join(["node", str(examples / "editor_worker.js")]),
+        {"NATS_URL": nats_url, "PATH": os.environ["PATH"]},
+        tmp_path / "worker.log",
+    )
+    editors = Editors(nats_url, tmp_path / "bridge.log")
+    async with real_router(tmp_path, nats_url, database_url), editors.open(**ABLE) as editor:
+        worker.start()
+        editor.answer = machine = EditorMachine(editor, chosen("allow"))
+        session = await editor.open(str(script.parent))
+        await editor.prompt(session, str(script))
+        titles = [
+            request["params"]["toolCall"]["title"]
+            for request in editor.requests
+            if request["method"] == "session/request_permission"
+        ]
+        machine.permission = chosen("reject")
+        await editor.prompt(session, str(other))
+        await editor.prompt(session, str(script.parent / "missing.py"))
+        assert await worker.stop(timedelta(seconds=30))
+    assert editor.said()[:2] == [
+        "exit code 0: done",
+        "refused: the person did not allow it",
+    ]
+    assert editor.said()[2].startswith("failed: ")
+    assert script.read_text("utf-8") == "# Run by an agent.\nprint('done')\n"
+    assert titles[0] == f"Write {script}"
+    assert titles[1].startswith("Run python3 ")
+    assert machine.running == {}
 
 
 @pytest.mark.timeout(300)
