@@ -244,13 +244,6 @@ def test_every_chat_command_has_a_handler() -> None:
 # Code.
 
 
-@each_document
-def test_python_in_it_is_part_of_a_tested_example(document: Path) -> None:
-    examples = [text_of(path) for path in sorted((ROOT / "examples").glob("*.py"))]
-    shown = blocks(document, "python")
-    assert [block for block in shown if not any(block in example for example in examples)] == []
-
-
 def test_the_whole_subscriber_is_shown() -> None:
     page = ROOT / "docs/writing-a-worker.md"
     assert text_of(ROOT / "examples/subscriber.py") in blocks(page, "python")
