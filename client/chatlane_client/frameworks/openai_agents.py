@@ -50,6 +50,7 @@ from chatlane_client.frameworks.shared.display import Display
 from chatlane_client.frameworks.shared.failures import failure_of
 from chatlane_client.frameworks.shared.files import PDF, LoadedFile, files_of
 from chatlane_client.frameworks.shared.kept_calls import KeptCalls
+from chatlane_client.frameworks.shared.kept_servers import KeptServer
 from chatlane_client.frameworks.shared.options import TurnOptions, instructions_of
 from chatlane_client.frameworks.shared.rows import (
     Row,
@@ -397,7 +398,7 @@ class _Run:
 
 
 def _keeping(agent: Agent[Any], calls: KeptCalls, known: dict[int, Agent[Any]]) -> Agent[Any]:
-    """Return an agent, and the agents that it hands off to, whose function tools are steps.
+    """Return an agent, and the agents that it hands off to, whose tools are steps.
 
     Args:
         agent: The agent.
@@ -407,7 +408,8 @@ def _keeping(agent: Agent[Any], calls: KeptCalls, known: dict[int, Agent[Any]]) 
     if (kept := known.get(id(agent))) is not None:
         return kept
     tools = [_kept(tool, calls) if isinstance(tool, FunctionTool) else tool for tool in agent.tools]
-    known[id(agent)] = kept = agent.clone(tools=tools)
+    servers = [KeptServer(server, calls) for server in agent.mcp_servers]
+    known[id(agent)] = kept = agent.clone(tools=tools, mcp_servers=servers)
     kept.handoffs = [
         _keeping(other, calls, known) if isinstance(other, Agent) else other
         for other in agent.handoffs

@@ -37,6 +37,7 @@ outbox_rows = $outbox_rows
 port = 0
 [agents.$turn_agent]
 lease = "$lease"
+retry_pause = "$retry_pause"
 busy = "$busy"
 [agents.$stream_agent]
 delivery = "stream"
@@ -58,6 +59,7 @@ async def real_router(
     busy: BusyMode = "collect",
     outbox_rows: int = 20_000,
     lease: timedelta = LEASE,
+    retry_pause: timedelta = MAIN.retry_pause,
     more_config: str = "",
 ) -> AsyncIterator[App]:
     """Route until the end of the block; yields the running router.
@@ -69,6 +71,7 @@ async def real_router(
         busy: What messages do to a running turn of the turn agent.
         outbox_rows: How many rows may wait for a full stream.
         lease: How long a claim of the turn agent lasts without a renewal.
+        retry_pause: Pause of the turn agent after a failed attempt, times the number of attempts.
         more_config: Further lines of the configuration.
     """
     config = directory / "chatlane.toml"
@@ -80,6 +83,7 @@ async def real_router(
         outbox_rows=outbox_rows,
         turn_agent=MAIN.name,
         lease=f"{lease.total_seconds():g}s",
+        retry_pause=f"{retry_pause.total_seconds():g}s",
         busy=busy,
         stream_agent=DESK.name,
         ack_wait=f"{DESK.ack_wait.total_seconds():g}s",

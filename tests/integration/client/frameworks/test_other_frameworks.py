@@ -1,11 +1,14 @@
 """Agents of LangGraph, the OpenAI Agents SDK and Claude behind a real router: memory and approvals."""
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import Agent, function_tool
+from agents.mcp import MCPServerStdio
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 from claude_agent_sdk import ClaudeAgentOptions
 from claude_agent_sdk import tool as claude_tool
@@ -20,6 +23,7 @@ from chatlane_client import Answer, Handler, Turn, TurnFailedError, open_connect
 from chatlane_client.frameworks import claude, langgraph, openai_agents
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import Chats, delivering, said, working
+from tests.support import mail_server
 from tests.support.fake_claude import FakeClaude, Frames, assistant, result, tool_result
 
 pytestmark = pytest.mark.integration
@@ -30,7 +34,7 @@ ARGUMENTS = {"to": "Ben"}
 @pytest.fixture
 async def client(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[Client]:
     async with (
-        real_router(tmp_path, nats_url, database_url),
+        real_router(tmp_path, nats_url, database_url, retry_pause=timedelta(seconds=0.2)),
         open_connection(nats_url, name="test") as connection,
     ):
         yield connection
@@ -114,7 +118,6 @@ def claude_handler(sent: list[str]) -> Handler:
 def counting_openai_handler(sent: list[str]) -> Handler:
     """Return a handler whose tool fails at first, and whose model fails after it twice."""
     calls: list[str] = []
-    results: list[str] = []
 
     @function_tool
     async def send_mail(to: str) -> str:
@@ -125,20 +128,27 @@ def counting_openai_handler(sent: list[str]) -> Handler:
         sent.append(to)
         return f"sent, number {len(sent)}"
 
+    return openai_agents.turn_handler(
+        Agent[Any]("Mail", model=failing_twice_after_a_tool(), tools=[send_mail])
+    )
+
+
+def failing_twice_after_a_tool() -> ScriptedModel:
+    results: list[str] = []
+
     def respond(call: ModelCall) -> ModelStep:
         last = call.input[-1]
         if last.get("type") != "function_call_output":
             # Another attempt gives the call another id.
             call_id = f"call-{len(results)}"
             return ModelStep([function_call("send_mail", ARGUMENTS, call_id=call_id)])
-        results.append(str(last["output"]))
+        output = last["output"]
+        results.append(output if isinstance(output, str) else output[0]["text"])
         if len(results) < 3:
             raise RuntimeError
-        return ModelStep([assistant_message(f"result: {last['output']}")])
+        return ModelStep([assistant_message(f"result: {results[-1]}")])
 
-    model = ScriptedModel([ModelStep.respond(respond) for _ in range(20)])
-    mail = Agent[Any]("Mail", model=model, tools=[send_mail])
-    return openai_agents.turn_handler(mail)
+    return ScriptedModel([ModelStep.respond(respond) for _ in range(20)])
 
 
 def counting_claude_handler(sent: list[str]) -> Handler:
@@ -176,8 +186,26 @@ async def test_another_attempt_does_not_call_a_tool_again(
     client: Client, handler_of: Callable[[list[str]], Handler]
 ) -> None:
     sent: list[str] = []
+    await answer_without_a_second_mail(client, handler_of(sent), number=1)
+    assert sent == ["Ben"]
+
+
+async def test_another_attempt_does_not_call_a_tool_of_an_mcp_server_again(
+    client: Client, tmp_path: Path
+) -> None:
+    outbox = tmp_path / "outbox"
+    command = {"command": sys.executable, "args": [mail_server.__file__, str(outbox)]}
+    async with MCPServerStdio(params=command) as server:  # type: ignore[arg-type] # without its optional keys
+        agent = Agent[Any]("Mail", model=failing_twice_after_a_tool(), mcp_servers=[server])
+        # The first call returns an error, which is not kept.
+        handler = openai_agents.turn_handler(agent)
+        await answer_without_a_second_mail(client, handler, number=2)
+        assert agent.mcp_servers == [server]
+    assert outbox.read_text("utf-8") == "Ben\nBen\n"
+
+
+async def answer_without_a_second_mail(client: Client, handler: Handler, number: int) -> None:
     chats = Chats()
-    handler = handler_of(sent)
 
     async def killed_once(turn: Turn) -> Answer:
         try:
@@ -188,8 +216,7 @@ async def test_another_attempt_does_not_call_a_tool_again(
 
     async with working(client, killed_once), delivering(client, chats.deliver) as adapter:
         await adapter.publish(said("mail"))
-        await chats.until_said("result: sent, number 1")
-    assert sent == ["Ben"]
+        await chats.until_said(f"result: sent, number {number}")
 
 
 CLAUDE_MEMORY = "The conversation so far:  [person] one [you] one  Answer this now:  two"

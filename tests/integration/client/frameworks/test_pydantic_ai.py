@@ -1,14 +1,18 @@
 """Agents of Pydantic AI behind a real router: memory, approvals, steering, stops, a model that is away."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp.client.transports import StdioTransport
 from nats.aio.client import Client
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError, ModelUnavailableError
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
@@ -16,6 +20,7 @@ from chatlane_client import Answer, Turn, open_connection
 from chatlane_client.frameworks.pydantic_ai import turn_handler
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import Chats, delivering, said, working
+from tests.support import mail_server
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.integration
@@ -27,7 +32,9 @@ Chunks = AsyncIterator[str | dict[int, DeltaToolCall]]
 async def client(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterator[Client]:
     """A connection to a server with a router whose turns may be steered."""
     async with (
-        real_router(tmp_path, nats_url, database_url, busy="steer"),
+        real_router(
+            tmp_path, nats_url, database_url, busy="steer", retry_pause=timedelta(seconds=0.2)
+        ),
         open_connection(nats_url, name="test") as connection,
     ):
         yield connection
@@ -113,6 +120,31 @@ async def test_another_attempt_does_not_call_a_tool_again(client: Client) -> Non
         await adapter.publish(said("mail Ben"))
         await chats.until_said("result: sent to Ben, number 1")
     assert sent == ["Ben"]
+
+
+async def test_another_attempt_does_not_call_a_tool_of_an_mcp_server_again(
+    client: Client, tmp_path: Path
+) -> None:
+    outbox = tmp_path / "outbox"
+    requests = 0
+
+    async def fail_after_the_tool(listed: list[ModelMessage], info: AgentInfo) -> Chunks:
+        nonlocal requests
+        requests += 1
+        # After the error of the first call, and after the mail.
+        if requests in {2, 4}:
+            raise RuntimeError
+        async for chunk in call_then_tell(listed, info):
+            yield chunk
+
+    mail = MCPToolset[None](StdioTransport(sys.executable, [mail_server.__file__, str(outbox)]))
+    chats = Chats()
+    async with Agent(FunctionModel(stream_function=fail_after_the_tool), toolsets=[mail]) as agent:
+        handler = turn_handler(agent)
+        async with working(client, handler), delivering(client, chats.deliver) as adapter:
+            await adapter.publish(said("mail Ben"))
+            await chats.until_said("result: sent, number 2")
+    assert outbox.read_text("utf-8") == "Ben\nBen\n"
 
 
 async def test_what_is_written_during_a_turn_reaches_the_model_in_the_same_turn(
