@@ -116,8 +116,8 @@ class TurnWorker:
             hand_back_after: How long running turns may go on after `stop`. Then their handlers are
                 cancelled and the turns handed back to other workers, without counting the attempt.
                 Choose less than the time after which your process is killed. None lets them end.
-            titles: Makes the title of a session that has an answer and no title, from the message
-                and its answer.
+            titles: Makes the title of a session of one person that has an answer and no title, from
+                the message and its answer; not from messages that disappear.
         """
         self._client = client
         self._agent = agent
@@ -318,10 +318,18 @@ class TurnWorker:
             current.set_status(StatusCode.ERROR)
         await self._publish(grant, result)
         hit(WorkerPoint.PUBLISHED)
-        if self._titles is not None and result.outcome is Outcome.OK:
-            question = "\n".join(filter(None, (message.text for message in grant.messages)))
-            answer = "\n".join(filter(None, (part.text for part in result.parts)))
-            self._titles.note_answer(grant.session_id, question, answer)
+        if result.outcome is Outcome.OK:
+            self._ask_for_title(grant, result)
+
+    def _ask_for_title(self, grant: Grant, result: ResultMessage) -> None:
+        # A title outlives a message that disappears, and in a session of several people it could be
+        # set after the erasure of the person whose words it has.
+        is_kept = all(message.expires_at is None for message in grant.messages)
+        if self._titles is None or grant.audience == "shared" or not is_kept:
+            return
+        question = "\n".join(filter(None, (message.text for message in grant.messages)))
+        answer = "\n".join(filter(None, (part.text for part in result.parts)))
+        self._titles.note_answer(grant.session_id, question, answer)
 
     async def _renew(
         self,

@@ -1,12 +1,13 @@
 """A worker gives titles to its sessions, against a router."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from chatlane_client import SessionApi, Turn, open_connection
-from chatlane_schemas import Person, SessionView
+from chatlane_schemas import Chat, Person, SessionView
 from chatlane_schemas.session_api.session_marks import TitleSource
 from tests.integration.client.real_router import real_router
 from tests.integration.client.routing import (
@@ -108,5 +109,14 @@ async def test_a_session_gets_the_title_of_a_model_once(
         await say("more", "2")
         view = await current("2")
         assert (view.title, view.title_source) == ("Mine", TitleSource.PERSON)
-        assert len(namer.asked) == 5
-        assert len(chats.messages) == 7
+
+        # Words that are to disappear, and those of several people, are in no title.
+        fleeting = {"expires_at": datetime.now(UTC) + timedelta(hours=1)}
+        await adapter.publish(said("fleeting", chat="3").model_copy(update=fleeting))
+        await chats.until_said("Yes, fleeting", "3")
+        shared = {"chat": Chat(id="4", kind="group"), "thread_id": "7"}
+        await adapter.publish(said("among us", chat="4").model_copy(update=shared))
+        await chats.until_said("Yes, among us", "4")
+        await say("last", "5")
+        await until_asked("broken secret", "early words", "now", "anew", "slow", "last")
+        assert len(chats.messages) == 10
