@@ -6,8 +6,9 @@ import asyncio
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from chatlane.domain.effects import Effects
 from chatlane.domain.prompts.context import prompted, with_senders
@@ -67,8 +68,15 @@ _MOST_HELD_UP: Final = 3
 # seconds, and its transaction waits at most _SHORT_WAIT for a lock.
 _SERVED_LAST_FOR: Final = 10.0
 _SHORT_WAIT: Final = timedelta(milliseconds=50)
+# A worker repeats a claim after a second without an answer, which a busy router or worker may exceed.
+# Such a copy gets the answer that was given. Counted in seconds; and longer answers are not kept.
+_ANSWER_KEPT_FOR: Final = 3.0
+_LONGEST_KEPT_ANSWER: Final = 16 * 1024
 # A reply to a claim has to fit into one message.
 _MAX_STEP_BYTES: Final = 256 * 1024
+
+# Agent, turn, id of the claim, and whether it tells that the attempt begins.
+_CopyKey: TypeAlias = "tuple[str, UUID, str, bool]"
 
 _log = get_logger("claims")
 _Reply = TypeVar("_Reply", ClaimReply, RenewReply)
@@ -91,7 +99,9 @@ class _Renewal:
 class ClaimService:
     """Answer claims and renewals in micro-batches.
 
-    Requests that arrive while a transaction runs share the next transaction.
+    Requests that arrive while a transaction runs share the next transaction. A copy of a claim gets
+    the answer of the first one: while that waits, and for some seconds afterwards. To the worker it
+    is the same as an answer that was long on its way.
 
     Raises (from `claim` and `renew`):
         StoreUnavailableError: Whether the claim was granted is unknown; a retry with the same
@@ -104,7 +114,8 @@ class ClaimService:
         self._agents = agents
         self._publish = tell
         self._queue: list[_Claim | _Renewal] = []
-        self._claimed: dict[tuple[str, UUID, str, bool], asyncio.Future[ClaimReply]] = {}
+        self._claimed: dict[_CopyKey, asyncio.Future[ClaimReply]] = {}
+        self._answered: dict[_CopyKey, tuple[float, ClaimReply]] = {}
         self._wakeup = asyncio.Event()
         self._held_up: dict[UUID, float] = {}
 
@@ -113,18 +124,40 @@ class ClaimService:
         known = self._agents.get(agent)
         if known is None:
             return _claim_reply(request, ClaimStatus.UNKNOWN)
-        # A worker repeats a claim whose answer takes long; the copy then waits for the same answer,
-        # or the copies would make the answers of all claims take longer.
+        # A worker repeats a claim whose answer takes long. Without this, the copies would make the
+        # answers of all claims take longer.
         copy_of = (agent, request.turn_id, request.id, request.tells_begin)
+        if (given := self._answer_given(copy_of)) is not None:
+            return given
         answer = self._claimed.get(copy_of)
         if answer is None:
             answer = self._claimed[copy_of] = asyncio.get_running_loop().create_future()
             self._enqueue(_Claim(known, request, answer))
         try:
             # The end of one request must not end its copies.
-            return await asyncio.shield(answer)
+            reply = await asyncio.shield(answer)
         finally:
             self._claimed.pop(copy_of, None)
+        self._keep_answer(copy_of, reply)
+        return reply
+
+    def _keep_answer(self, copy_of: _CopyKey, reply: ClaimReply) -> None:
+        size = sum(len(message.text or "") for message in reply.messages)
+        is_granted = reply.status is ClaimStatus.CLAIMED
+        if is_granted and size <= _LONGEST_KEPT_ANSWER and copy_of not in self._answered:
+            self._answered[copy_of] = monotonic(), reply
+            loop = asyncio.get_running_loop()
+            loop.call_later(_ANSWER_KEPT_FOR, self._answered.pop, copy_of, None)
+
+    def _answer_given(self, copy_of: _CopyKey) -> ClaimReply | None:
+        """Return the answer to an earlier copy of a claim in the first half of its lease."""
+        given_at, reply = self._answered.get(copy_of, (0.0, None))
+        if reply is None or reply.lease_ms is None:
+            return None
+        passed_ms = ceil((monotonic() - given_at) * 1000)
+        if 2 * passed_ms > reply.lease_ms:
+            return None
+        return reply.model_copy(update={"lease_ms": reply.lease_ms - passed_ms})
 
     async def renew(self, agent: str, request: RenewRequest) -> RenewReply:
         """Answer one renewal of a worker of `agent`."""

@@ -10,6 +10,7 @@ import pytest
 
 from chatlane.domain.catalog import Agent, Catalog
 from chatlane.domain.turns.lifecycle import MAX_TURN_BYTES, MAX_TURN_MESSAGES
+from chatlane.errors import StoreUnavailableError
 from tests.support.worlds.kernel import Fields, Kernel, Placed, at, catalog, event, texts
 
 if TYPE_CHECKING:
@@ -85,6 +86,31 @@ async def test_a_claim_that_is_given_up_does_not_end_its_copy(
     first.cancel()
     assert (await copy).status == "claimed"
     assert first.cancelled()
+
+
+@pytest.mark.parametrize(
+    ("lease", "is_kept"), [(timedelta(seconds=30), True), (timedelta(milliseconds=1), False)]
+)
+async def test_a_late_copy_of_a_claim_needs_no_transaction_early_in_its_lease(
+    kernel_with: KernelWith, lease: timedelta, *, is_kept: bool
+) -> None:
+    kernel = await kernel_with(catalog(agents=[Agent("main", lease=lease)]))
+    asked = await kernel.say(event(**ANN, mid="1", text="hi"))
+    turn = await turn_of(kernel, asked)
+    first = await kernel.claim(turn, claim_id="c1")
+    assert first.lease_ms is not None
+    async with kernel.store.transaction() as connection:
+        await connection.execute("SELECT FROM turns WHERE id = $1 FOR UPDATE", turn)
+        if is_kept:
+            copy = await kernel.claim(turn, claim_id="c1")
+            changing = {"lease_ms"}
+            assert copy.model_dump(exclude=changing) == first.model_dump(exclude=changing)
+            assert 0 < (copy.lease_ms or 0) < first.lease_ms, "it counts from the first answer"
+        else:
+            with pytest.raises(StoreUnavailableError):
+                await kernel.claim(turn, claim_id="c1")
+        with pytest.raises(StoreUnavailableError):
+            await kernel.claim(turn, claim_id="c2")
 
 
 async def test_the_same_claim_gets_the_same_answer(kernel: Kernel, asked: Placed) -> None:
