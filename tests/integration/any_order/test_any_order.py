@@ -358,7 +358,7 @@ WAYS: Final = {
         lambda: _changed(
             removals,
             "REMOVE_SQL",
-            "DELETE FROM waiting WHERE session_id = ANY($1::uuid[])",
+            "DELETE FROM waiting WHERE session_id = ANY($1::uuid[]) RETURNING 1",
             "SELECT 1",
         ),
         "stray",
