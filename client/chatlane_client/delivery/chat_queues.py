@@ -104,6 +104,11 @@ class ChatQueues:
         self.bodies = 0
         self.ack_wait = _ACK_WAIT
 
+    @property
+    def set_back(self) -> int:
+        """Return how many messages the server keeps for this process."""
+        return len(self.held) - self.bodies
+
     def hold(self, delivery: Delivery) -> None:
         """Keep a message that arrived; it is not in the queue of its chat yet."""
         self.held[delivery.id] = delivery
@@ -210,7 +215,7 @@ class ChatQueues:
         delivery.came.clear()
         self.bodies -= 1
         queue.bodies -= 1
-        delay = set_back_seconds(self.ack_wait, len(self.held) - self.bodies)
+        delay = set_back_seconds(self.ack_wait, self.set_back)
         if queue.pause > PARKED_FROM:
             delay = min(delay, queue.pause)
         await self._nak(delivery, delay)

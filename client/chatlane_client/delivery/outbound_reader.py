@@ -34,6 +34,9 @@ _log = logging.getLogger("chatlane_client")
 GAP_PATIENCE: Final = timedelta(seconds=5)
 # Messages in flight when a connection breaks return only after `ack_wait`, so few are in flight.
 _AT_ONCE: Final = 1
+# While the server keeps messages of this process: it delivers those that return before newer ones,
+# and a busy machine that reads them one by one would get no further than to them.
+_AT_ONCE_BESIDE_RETURNS: Final = 16
 _PULL_FOR: Final = timedelta(seconds=1)
 _SHORTEST_PULL: Final = timedelta(milliseconds=50)
 _SET_BACK_FOR: Final = timedelta(seconds=30)
@@ -51,28 +54,31 @@ class _Orphans:
     """Messages that the server gave to a reader that will never acknowledge them.
 
     That reader is a process that died, or a broken connection of this process. The server
-    redelivers these messages after `ack_wait`, later than newer messages.
+    redelivers these messages after `ack_wait`, later than newer messages, and in any order: one that
+    it took out for a request that was over goes to the end of those that wait.
 
     Attributes:
         through: Stream sequence of the newest of them.
         count: How many have not arrived yet.
         until: Monotonic time when all must have arrived.
-        are_in_order: Each was given to one reader, so they arrive in the order of their sessions. Of
-            two that were given to a reader after another, the newer one may arrive first.
     """
 
     through: int = 0
     count: int = 0
     until: float = 0.0
-    are_in_order: bool = True
 
     def include(self, raw: Msg) -> bool:
         """Return whether a message is one of them."""
         return self.count > 0 and raw.metadata.sequence.stream <= self.through
 
-    def less_one(self) -> "_Orphans":
-        """Return the state after one of them has arrived."""
-        return replace(self, count=max(0, self.count - 1))
+    def less_one(self, next_within: float) -> "_Orphans":
+        """Return the state after one of them has arrived.
+
+        Args:
+            next_within: Seconds for the next one to arrive, which a slow machine may need.
+        """
+        until = max(self.until, monotonic() + next_within)
+        return replace(self, count=max(0, self.count - 1), until=until)
 
 
 class OutboundReader:
@@ -102,7 +108,6 @@ class OutboundReader:
         self._numbers = DeliveryNumbers()
         # Longest time until the server redelivers an unacknowledged message; read from the durable.
         self._redelivered_within = 0.0
-        self._are_in_order = True
         self._looked_at = self._connected_at = float("-inf")
         self._reconnects_seen: int | None = None
         self._delivered_on: int | None = None
@@ -134,7 +139,8 @@ class OutboundReader:
             await until_connected(self._client)
             await self._look_for_orphans(source)
             if self._queues.bodies < _MOST_HELD:
-                raw = await source.take(_AT_ONCE, timedelta(seconds=self._pull_seconds()))
+                room = _AT_ONCE_BESIDE_RETURNS if self._queues.set_back else _AT_ONCE
+                raw = await source.take(room, timedelta(seconds=self._pull_seconds()))
                 await self._queue(await self._arrive(raw, source), tasks)
             else:
                 await was_set_within(self._stopping, _SHORTEST_PULL.total_seconds())
@@ -209,16 +215,15 @@ class OutboundReader:
         )
 
     async def _admit(self, delivery: Delivery) -> tuple[Delivery, ...]:
-        is_orphan = self._orphans.include(delivery.raw)
-        if is_orphan:
-            self._orphans = self._orphans.less_one()
+        if self._orphans.include(delivery.raw):
+            self._orphans = self._orphans.less_one(_SETTLE_MARGIN.total_seconds())
         place, ready = self._order.admit(
             delivery.session_id,
             delivery.out_seq,
             delivery.id,
             delivery,
             patient_until=max(monotonic() + self._gap_patience, self._orphans.until),
-            may_lead=not self._orphans.count or (is_orphan and self._orphans.are_in_order),
+            may_lead=not self._orphans.count,
         )
         if place is Place.REPEAT:
             await self._queues.acknowledge(delivery)
@@ -287,7 +292,7 @@ class OutboundReader:
         if count > 0:
             until = monotonic() + self._redelivered_within
             through = info.delivered.stream_seq
-            self._orphans = _Orphans(through, count, until, self._are_in_order)
+            self._orphans = _Orphans(through, count, until)
             _log.info("outbound_orphans_expected", extra={"count": count})
 
     async def _count_missed(self, source: Pull, newest: Msg) -> None:
@@ -309,7 +314,7 @@ class OutboundReader:
             if self._orphans.count:
                 through = max(self._orphans.through, through)
             until = monotonic() + self._redelivered_within
-            self._orphans = _Orphans(through, count, until, self._are_in_order)
+            self._orphans = _Orphans(through, count, until)
             _log.info("outbound_orphans_expected", extra={"count": count})
         else:
             self._orphans = _Orphans()
@@ -320,7 +325,6 @@ class OutboundReader:
         # Another process may have given messages back for that long.
         longest = set_back_seconds(self._queues.ack_wait, info.num_ack_pending or 0)
         self._redelivered_within = longest + _SETTLE_MARGIN.total_seconds()
-        self._are_in_order = not info.num_redelivered
         through = info.delivered.consumer_seq if info.delivered else 0
         arrived = sum(it.metadata.sequence.consumer <= through for it in source.arrived)
         return (info.num_ack_pending or 0) - len(self._queues.held) - arrived

@@ -29,14 +29,15 @@ const MOST_HELD = 4096;
 
 interface ConsumerState {
   num_ack_pending: number;
-  num_redelivered: number;
   delivered: { consumer_seq: number; stream_seq: number };
   config: { ack_wait?: number };
 }
 
 /**
  * Messages that the server gave to a reader that will never acknowledge them: a process that died,
- * or a lost connection of this one. They come again after `ack_wait`, later than newer messages.
+ * or a lost connection of this one. They come again after `ack_wait`, later than newer messages and
+ * in any order: one that the server took out for a request that was over goes to the end of those
+ * that wait.
  */
 interface Orphans {
   /** Position of the newest of them in the stream. */
@@ -44,11 +45,9 @@ interface Orphans {
   /** How many have not arrived yet. */
   count: number;
   until: number;
-  /** Of two that were given to one reader after another, the newer one may arrive first. */
-  areInOrder: boolean;
 }
 
-const NO_ORPHANS: Orphans = { through: 0, count: 0, until: 0, areInOrder: true };
+const NO_ORPHANS: Orphans = { through: 0, count: 0, until: 0 };
 
 export class OutboundReader {
   readonly #durable: string;
@@ -166,8 +165,11 @@ export class OutboundReader {
   }
 
   #admit(message: OutboundMessage, raw: Delivered): Entry[] {
-    const isOrphan = this.#isOrphan(raw);
-    if (isOrphan) this.#orphans = { ...this.#orphans, count: this.#orphans.count - 1 };
+    if (this.#isOrphan(raw)) {
+      // A slow machine may need so long for the next one.
+      const until = Math.max(this.#orphans.until, now() + SETTLE_MARGIN_MS);
+      this.#orphans = { ...this.#orphans, count: this.#orphans.count - 1, until };
+    }
     const entry: Entry = {
       id: message.id,
       sessionId: message.session_id,
@@ -181,7 +183,7 @@ export class OutboundReader {
       progress: undefined,
     };
     const patientUntil = Math.max(now() + GAP_PATIENCE_MS, this.#orphans.until);
-    const mayLead = this.#orphans.count === 0 || (isOrphan && this.#orphans.areInOrder);
+    const mayLead = this.#orphans.count === 0;
     const { place, ready } = this.#order.admit(entry, entry, patientUntil, mayLead);
     if (place === "repeat") {
       raw.ack();
@@ -255,7 +257,6 @@ export class OutboundReader {
       through: Math.max(this.#orphans.through, through),
       count,
       until: now() + this.#redeliveredWithin,
-      areInOrder: state.num_redelivered === 0,
     };
     this.connection.log("outbound_orphans_expected", { count });
   }

@@ -507,6 +507,24 @@ async def test_what_two_dead_processes_held_comes_in_order(
     assert chats.texts() == ["1", "2"]
 
 
+async def test_what_a_dead_process_gave_back_comes_in_order(
+    client: Client, speaker: Speaker
+) -> None:
+    """The server delivers again in the order of its own queue, not in that of the stream."""
+    chats = Chats()
+    dead = OtherRequest(client)
+    for number in range(1, 4):
+        await dead.send()
+        await speaker.say(number)
+        await eventually(lambda: len(dead.taken) == number)  # noqa: B023 - awaited here
+    for message in reversed(dead.taken):
+        await message.nak()
+        await client.flush()
+    async with delivering(client, chats.deliver):
+        await eventually(lambda: all_acknowledged(client), timeout=OUTBOUND_ACK_WAIT * 4)
+    assert chats.texts() == ["1", "2", "3"]
+
+
 async def say_until_taken(speaker: Speaker, chats: Chats, other: OtherRequest) -> str:
     """Begin chats until the other request gets the first message of one; return that chat."""
 
