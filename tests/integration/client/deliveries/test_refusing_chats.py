@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -249,10 +248,12 @@ async def test_messages_keep_to_the_rates_of_the_platform(client: Client, speake
     for number in range(1, 6):
         for chat in ("1", "2"):
             await speaker.say(number, chat=chat)
+    begun = asyncio.get_running_loop().time()
     async with running(adapter.deliver(send)):
         await eventually(lambda: [len(it) for it in times.values()] == [5, 5])
     for sent in times.values():
-        assert all(later - earlier > 0.09 for earlier, later in pairwise(sent))
+        # A busy machine is late with one message and in time with the next.
+        assert all(at - begun > place * 0.099 for place, at in enumerate(sent))
 
 
 async def test_a_receipt_names_the_platforms_ids(
