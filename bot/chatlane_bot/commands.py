@@ -41,12 +41,11 @@ def _name(text: str) -> str:
     return text
 
 
-Name = Annotated[
-    str,
-    typer.Option(
-        "--name", parser=_name, metavar="NAME", help="Name of the bot; each has its own data."
-    ),
-]
+_NAME_OPTION: Final = typer.Option(
+    "--name", parser=_name, metavar="NAME", help="Name of the bot; each has its own data."
+)
+Name = Annotated[str, _NAME_OPTION]
+OtherName = Annotated[str | None, _NAME_OPTION]
 DataPath = Annotated[
     Path | None,
     typer.Option(
@@ -116,19 +115,31 @@ def bot(
 
 
 @app.command()
-def backup(context: typer.Context, file: Annotated[Path, typer.Argument()]) -> None:
+def backup(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument()],
+    *,
+    name: OtherName = None,
+    data: DataPath = None,
+) -> None:
     """Write all data of a bot into a file, also while it runs."""
     from chatlane_bot.backup import back_up
 
-    typer.echo(back_up(_directory(*context.obj), file))
+    typer.echo(back_up(_named_directory(context, name, data), file))
 
 
 @app.command()
-def restore(context: typer.Context, file: Annotated[Path, typer.Argument()]) -> None:
+def restore(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument()],
+    *,
+    name: OtherName = None,
+    data: DataPath = None,
+) -> None:
     """Put the data of a backup into the empty directory of a bot."""
     from chatlane_bot.backup import restore as put_back
 
-    typer.echo(put_back(_directory(*context.obj), file))
+    typer.echo(put_back(_named_directory(context, name, data), file))
 
 
 @app.command()
@@ -165,6 +176,12 @@ def worker(
     else:
         bot_config = bot_config_of_text(os.environ.get(BOT_VARIABLE, ""))
     asyncio.run(serve(bot_config, os.environ, has_health=health))
+
+
+def _named_directory(context: typer.Context, name: str | None, data: Path | None) -> Any:  # noqa: ANN401 - imported when it is needed
+    """Return the directory that options name, before the subcommand or after it."""
+    name_before, data_before = context.obj
+    return _directory(name or name_before, data or (None if name else data_before))
 
 
 def _directory(name: str, data: Path | None) -> Any:  # noqa: ANN401 - imported when it is needed

@@ -18,9 +18,7 @@ async def deleted_files(
     async with open_media(AdapterMediaSettings()) as media:
         if media is None:
             raise MediaStoreError("set CHATLANE_ADAPTER_MEDIA_URL to the store of the adapters")
-        count = len(keys)
-        if keys:
-            await media.delete(*keys)
+        count = await media.delete(*keys)
         if chat is not None:
             settings = AdapterSettings()
             if settings.platform is None:

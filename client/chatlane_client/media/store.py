@@ -9,7 +9,7 @@ import hashlib
 import mimetypes
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from fnmatch import fnmatch
 from pathlib import Path
@@ -202,14 +202,12 @@ class MediaStore:
 
         return StoredFile(found.meta["size"], content())
 
-    async def delete(self, *keys: str) -> None:
-        """Delete files by the keys that attachments name; a missing file is no error."""
-        try:
-            await obstore.delete_async(self._store, list(keys))
-        except FileNotFoundError:
-            for key in keys:
-                if await self._has(key):
-                    await obstore.delete_async(self._store, key)
+    async def delete(self, *keys: str) -> int:
+        """Delete files by the keys that attachments name; return how many of them there were."""
+        # S3 confirms the deletion of a missing file, so that its answer is no count.
+        present = [key for key in dict.fromkeys(keys) if await self._has(key)]
+        await self._remove(present)
+        return len(present)
 
     async def delete_chat(self, platform: str, account: str, chat_id: str) -> int:
         """Delete all files of a chat and return how many there were.
@@ -230,10 +228,18 @@ class MediaStore:
         count = 0
         async for listed in obstore.list(self._store, prefix, chunk_size=_DELETED_AT_ONCE):
             keys = [it["path"] for it in listed if is_wanted(it["last_modified"])]
-            if keys:
-                await self.delete(*keys)
+            await self._remove(keys)
             count += len(keys)
         return count
+
+    async def _remove(self, keys: list[str]) -> None:
+        try:
+            await obstore.delete_async(self._store, keys)
+        except FileNotFoundError:
+            # Another process was faster; how many of the others are deleted is not known.
+            for key in keys:
+                with suppress(FileNotFoundError):
+                    await obstore.delete_async(self._store, key)
 
     async def _spool(
         self, content: AsyncIterable[bytes], spool: IO[bytes]

@@ -85,6 +85,17 @@ async def test_the_command_judges_against_a_running_router(installation: Install
     assert process.returncode == 0
 
 
+async def test_a_worker_of_other_words_is_named_as_such(
+    installation: Installation, tmp_path: Path
+) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text(EXAMPLE.read_text("utf-8").replace('return f"heard {word}"', 'return "hi"'))
+    finding = (await judged(program, installation, tmp_path, "answers"))["answers"]
+    assert finding.outcome is Outcome.FAILED
+    assert finding.reason.startswith("the worker answered 'echo word")
+    assert "docs/writing-a-worker.md#judge-a-worker" in finding.advice
+
+
 async def test_the_command_fails_with_a_worker_that_does_nothing(
     installation: Installation,
 ) -> None:

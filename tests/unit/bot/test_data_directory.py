@@ -70,6 +70,32 @@ def test_a_name_that_is_no_folder_is_refused(name: str) -> None:
     assert "letters, digits" in result.stderr
 
 
+@pytest.mark.parametrize("subcommand", ["backup", "restore"])
+def test_a_backup_names_its_bot_before_or_after_the_subcommand(
+    subcommand: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    file = str(tmp_path / "backup.tgz")
+    directories: list[Path] = []
+
+    def note(directory: DataDirectory, _: Path) -> str:
+        directories.append(directory.path)
+        return ""
+
+    function = {"backup": "back_up", "restore": "restore"}[subcommand]
+    monkeypatch.setattr(f"chatlane_bot.backup.{function}", note)
+    for arguments in (
+        ["--name", "ann", subcommand, file],
+        [subcommand, file, "--name", "ann"],
+        ["--data", str(tmp_path / "other"), subcommand, file],
+        [subcommand, file, "--data", str(tmp_path / "other")],
+        ["--data", str(tmp_path / "other"), subcommand, file, "--name", "ann"],
+    ):
+        assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    ann, other = tmp_path / "chatlane/ann", tmp_path / "other"
+    assert directories == [ann, ann, other, other, ann]
+
+
 def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
     options = ["--data", str(tmp_path), "--model", "openai:x", "--base-url", "nonsense"]
     with pytest.raises(ChatlaneError, match="base_url"):

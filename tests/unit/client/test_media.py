@@ -186,7 +186,9 @@ def test_an_operator_deletes_the_files_of_a_chat(
     attachment = asyncio.run(keep_two())
     command = CliRunner()
     assert "deleted: 1" in command.invoke(app, ["delete-files", "--chat", "7"]).stdout
-    assert "deleted: 1" in command.invoke(app, ["delete-files", str(attachment.key)]).stdout
+    keys = [str(attachment.key), str(attachment.key), "telegram/bot/none/missing.png"]
+    assert "deleted: 1" in command.invoke(app, ["delete-files", *keys]).stdout
+    assert "deleted: 0" in command.invoke(app, ["delete-files", *keys]).stdout
     assert "deleted: 0" in command.invoke(app, ["delete-files", "--older-than-days", "0"]).stdout
 
 

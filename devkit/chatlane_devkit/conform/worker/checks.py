@@ -18,7 +18,14 @@ _TO_START: Final = 30.0
 async def judge_answers(trial: WorkerTrial) -> None:
     """Write a message."""
     chat, word = trial.people.new_chat(), trial.new_token()
-    await trial.ask(chat, f"echo {word}", f"heard {word}", longer=_TO_START)
+    await trial.people.write(chat, f"echo {word}")
+    problem = f"the chat did not show 'heard {word}', nor anything else"
+    await trial.until(lambda: trial.people.shown(chat), problem, longer=_TO_START)
+    if (shown := trial.people.shown(chat)) != [f"heard {word}"]:
+        raise FaultFoundError(
+            f"the worker answered 'echo {word}' with {shown[-1]!r} instead of 'heard {word}': "
+            "it does not know the words of the checks"
+        )
     if trial.people.unreadable:
         raise FaultFoundError(f"the worker published {trial.people.unreadable[0]}")
 
@@ -239,7 +246,9 @@ WORKER_CHECKS: Final[tuple[Check[WorkerTrial], ...]] = (
     Check(
         name="answers",
         asks="a message is answered in its chat",
-        advice="pull turns.AGENT, claim the turn, and publish a result with its attempt and token",
+        advice="pull turns.AGENT, claim the turn, and publish a result with its attempt and token. The "
+        "checks write words such as 'echo WORD', which the worker must know: "
+        "docs/writing-a-worker.md#judge-a-worker lists them, examples/conform_worker.py knows them",
         judge=judge_answers,
     ),
     Check(
