@@ -17,21 +17,31 @@ from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.markdown import Renderer
 from chatlane_adapters.kit.platform import Platform
 from chatlane_adapters.kit.webhook import Webhook
-from chatlane_adapters.whatsapp.client import GraphClient, RefusedAccountError, WindowClosedError
+from chatlane_adapters.whatsapp.client import (
+    GraphClient,
+    RefusedAccountError,
+    UncertainCallError,
+    WindowClosedError,
+)
 from chatlane_adapters.whatsapp.decode import (
     WINDOW_CLOSED,
+    Item,
     Json,
     event_of,
+    failure_code,
     failure_words,
     items_of,
 )
-from chatlane_adapters.whatsapp.render import LIMIT, RENDERER, messages_of
+from chatlane_adapters.whatsapp.render import LIMIT, RENDERER, messages_of, template_of
 from chatlane_adapters.whatsapp.settings import WhatsAppSettings
 from chatlane_client import (
     AdapterClient,
+    ChatGone,
     OversizedMessageError,
     Piece,
     RefusedPublishError,
+    RetryAfter,
+    Undeliverable,
     chat_of,
 )
 from chatlane_schemas import InboundEvent, Kind, Source
@@ -39,6 +49,7 @@ from chatlane_schemas import InboundEvent, Kind, Source
 _log: Final = logging.getLogger(__name__)
 
 _STORED_WITHIN: Final = timedelta(seconds=2)
+_KEPT_TEMPLATES: Final = 1000
 CAPABILITIES: Final = Capabilities(
     platform="whatsapp",
     text_limit=LIMIT,
@@ -59,6 +70,8 @@ class WhatsAppPlatform(Platform):
         self._stack = AsyncExitStack()
         self._graph: GraphClient
         self._adapter: AdapterClient | None = None
+        # By the id of the message that was sent first, empty once sent; the oldest go.
+        self._templates: dict[str, Json] = {}
         self._secret = settings.app_secret.get_secret_value().encode()
 
     @property
@@ -112,6 +125,8 @@ class WhatsAppPlatform(Platform):
             _log.error("payload_not_understood", extra={"error": type(error).__name__})
             return
         for item in items:
+            if await self._is_sent_again(item):
+                continue
             try:
                 event = event_of(adapter.event, item, self._settings.api_url)
             except (AttributeError, KeyError, TypeError, ValidationError, ValueError) as error:
@@ -127,12 +142,52 @@ class WhatsAppPlatform(Platform):
         first: str | None = None
         try:
             for message in messages_of(piece):
-                answer = await self._send(self._addressed(message, target, piece.reply_to))
+                answer = await self._send_in_window(message, target, piece.reply_to)
                 first = first or str(answer["messages"][0]["id"])
         except WindowClosedError:
             await self._tell_window(target, piece.key)
             raise
         return first
+
+    async def _send_in_window(self, message: Json, target: Source, reply_to: str | None) -> Json:
+        """Send a message, or a template with its text if the person has not written for 24 hours.
+
+        WhatsApp says so at once, or later in a status; for that the template is kept.
+        """
+        name, language = self._settings.template, self._settings.template_language
+        shown = None if name is None else template_of(message, name, language)
+        template = shown and self._addressed(shown, target, None)
+        try:
+            answer = await self._send(self._addressed(message, target, reply_to))
+        except WindowClosedError:
+            if template is None:
+                raise
+            return await self._send(template)
+        if template is not None:
+            self._templates[str(answer["messages"][0]["id"])] = template
+            if len(self._templates) > _KEPT_TEMPLATES:
+                del self._templates[next(iter(self._templates))]
+        return answer
+
+    async def _is_sent_again(self, item: Item) -> bool:
+        """Send the template of a message that a status refuses; return whether WhatsApp took it."""
+        if not item.is_status or failure_code(item.content) != WINDOW_CLOSED:
+            return False
+        message_id = str(item.content.get("id"))
+        template = self._templates.get(message_id)
+        if template is None:
+            return False
+        if not template:
+            # The status is a repeat.
+            return True
+        self._templates[message_id] = {}
+        try:
+            await self._send(template)
+        except (ChatGone, RetryAfter, UncertainCallError, Undeliverable):
+            # Then the agent reads why the message was not delivered.
+            self._templates.pop(message_id, None)
+            return False
+        return True
 
     def _addressed(self, message: Json, target: Source, reply_to: str | None) -> Json:
         addressed = {"to": chat_of(target), **message}

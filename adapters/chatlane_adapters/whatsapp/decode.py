@@ -187,7 +187,7 @@ def _status(make: MakeEvent, status: Json) -> InboundEvent:
     words = None
     if status["status"] == "failed":
         errors = status.get("errors") or [{}]
-        words = failure_words(errors[0].get("code"), errors[0].get("title") or "unknown reason")
+        words = failure_words(failure_code(status), errors[0].get("title") or "unknown reason")
     person = status.get("recipient_id") or status["recipient_user_id"]
     return make(
         kind=Kind.SERVICE,
@@ -207,6 +207,13 @@ _WORDS: Final = {
     131049: "WhatsApp keeps the person from too many messages; try again tomorrow",
     131050: "the person does not want such messages",
 }
+
+
+def failure_code(status: Json) -> int | None:
+    """Return the code of the error in a status; None if it has none."""
+    errors = status.get("errors") or [{}]
+    code: int | None = errors[0].get("code")
+    return code
 
 
 def failure_words(code: int | None, title: str) -> str:

@@ -10,6 +10,8 @@ from chatlane_schemas import Attachment, Button
 
 LIMIT: Final = TextLimit(4096)
 RENDERER: Final = Renderer(lambda document: in_dialect(document, WHATSAPP), len, LIMIT.size)
+# With the words of the template at most 1,024 characters.
+_MAX_TEMPLATE_TEXT: Final = 900
 _MAX_CAPTION: Final = 1024
 _MAX_BODY: Final = 1024
 _MAX_BUTTONS: Final = 3
@@ -35,6 +37,19 @@ def messages_of(piece: Piece) -> list[Json]:
     if takes_caption:
         return [_media(files[0], text)]
     return [*([_text(text)] if text else []), *(_media(it, None) for it in files)]
+
+
+def template_of(message: Json, name: str, language: str) -> Json | None:
+    """Return a template that has the text of a message; None if it cannot have all of it.
+
+    Line breaks become spaces, because WhatsApp refuses them in a placeholder.
+    """
+    text = " ".join(message["text"]["body"].split()) if message["type"] == "text" else ""
+    if not 0 < len(text) <= _MAX_TEMPLATE_TEXT:
+        return None
+    body = {"type": "body", "parameters": [{"type": "text", "text": text}]}
+    template = {"name": name, "language": {"code": language}, "components": [body]}
+    return {"type": "template", "template": template}
 
 
 def interactive(text: str, buttons: Sequence[Button]) -> Json | None:

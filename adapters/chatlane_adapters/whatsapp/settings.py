@@ -14,6 +14,14 @@ class WhatsAppSettings(AdapterSettings):
     access_token: Annotated[SecretStr, Field(description="Token of a system user.")]
     app_secret: Annotated[SecretStr, Field(description="By which Meta signs its requests.")]
     verify_token: Annotated[SecretStr, Field(description="Word that Meta shows at the set-up.")]
+    template: Annotated[
+        str | None,
+        Field(
+            description="Approved template for texts to people who have not written for 24 hours; its "
+            "body has one placeholder, for the text."
+        ),
+    ] = None
+    template_language: Annotated[str, Field(description="Language of the template.")] = "en_US"
     listen_host: Annotated[str, Field(description="Address for requests of Meta.")] = "127.0.0.1"
     listen_port: Annotated[
         int, Field(ge=0, le=65535, description="Port for requests of Meta, path `/whatsapp`.")

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import itertools
 import json
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +20,8 @@ NUMBER: Final = "106540352242922"
 TOKEN: Final = "EAAtest"  # noqa: S105 - of this server
 APP_SECRET: Final = "3f2a"  # noqa: S105 - of this server
 VERIFY_TOKEN: Final = "word"  # noqa: S105 - of this server
+# Name and language of the only template, whose body has one placeholder.
+TEMPLATE: Final = ("news", "en")
 _PATIENCE: Final = 5.0
 _PAUSE: Final = 0.1
 _MAX_TEXT: Final = 4096
@@ -71,7 +74,27 @@ def _texts_of(message: dict[str, Any]) -> list[str]:
         return [message["text"]["body"]]
     if kind == "interactive":
         return [message["interactive"]["body"]["text"]]
+    if kind == "template":
+        return [_placeholders(message)[0]["text"]]
     return [message[kind].get("caption", "")]
+
+
+def _placeholders(message: dict[str, Any]) -> list[dict[str, str]]:
+    (body,) = message["template"]["components"]
+    placeholders: list[dict[str, str]] = body["parameters"]
+    return placeholders
+
+
+def _template_refusal(message: dict[str, Any]) -> int | None:
+    """Return the code with which a template is refused; None if it is accepted."""
+    template = message["template"]
+    if (template["name"], template["language"]["code"]) != TEMPLATE:
+        return 132001
+    if [it["type"] for it in _placeholders(message)] != ["text"]:
+        return 132000
+    text = _placeholders(message)[0]["text"]
+    is_one_line = not re.search(r"[\n\t]| {5}", text)
+    return None if is_one_line and len(text) <= _MAX_BODY else 132018
 
 
 class WhatsAppServer:
@@ -170,6 +193,8 @@ class WhatsAppServer:
         if (code := person.refusal()) is not None:
             return _refused(400, code)
         kind = given["type"]
+        if kind == "template" and (code := _template_refusal(given)) is not None:
+            return _refused(400, code)
         body = given[kind].get("body") if kind in {"text", "interactive"} else ""
         limit = _MAX_TEXT if kind == "text" else _MAX_BODY
         text = body if isinstance(body, str) else body["text"]

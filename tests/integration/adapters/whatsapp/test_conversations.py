@@ -11,6 +11,7 @@ import pytest
 from chatlane_devkit.platforms.whatsapp.server import (
     APP_SECRET,
     NUMBER,
+    TEMPLATE,
     TOKEN,
     VERIFY_TOKEN,
     WhatsAppServer,
@@ -66,6 +67,8 @@ async def app(
             "CHATLANE_ADAPTER_ACCESS_TOKEN": TOKEN,
             "CHATLANE_ADAPTER_APP_SECRET": APP_SECRET,
             "CHATLANE_ADAPTER_VERIFY_TOKEN": VERIFY_TOKEN,
+            "CHATLANE_ADAPTER_TEMPLATE": TEMPLATE[0],
+            "CHATLANE_ADAPTER_TEMPLATE_LANGUAGE": TEMPLATE[1],
             "CHATLANE_ADAPTER_LISTEN_PORT": str(port),
             "PYTHONPATH": str(_ROOT),
         }
@@ -108,10 +111,28 @@ async def test_a_person_with_too_many_messages_waits_and_no_other(app: App) -> N
     await eventually(lambda: person.texts == ["heard hello"])
 
 
+async def test_a_text_outside_of_the_window_is_sent_as_the_template(app: App) -> None:
+    """WhatsApp refuses the first text at once, and the second one later."""
+    person = app.whatsapp.person("4909")
+    person.refusals = [131047]
+    app.whatsapp.say(person, "hello\nthere")
+    await eventually(lambda: person.texts == ["heard hello there"])
+    assert person.shown[0]["template"]["name"] == TEMPLATE[0]
+    app.whatsapp.say(person, "again")
+    await eventually(lambda: len(person.shown) == 2)
+    for _ in range(2):
+        app.whatsapp.report(person, person.shown[1]["id"], "failed", 131047)
+    app.whatsapp.say(person, "history")
+    await eventually(lambda: len(person.shown) == 4)
+    assert [message["type"] for message in person.shown] == ["template", "text", "template", "text"]
+    assert person.texts[1] == person.texts[2] == "heard again"
+    assert "24 hours" not in person.texts[3]
+
+
 async def test_the_agent_reads_that_the_window_is_closed(app: App) -> None:
     person = app.whatsapp.person("4905")
     person.refusals = [131047]
-    app.whatsapp.say(person, "hello")
+    app.whatsapp.say(person, "choose")
     await eventually(lambda: person.calls == 1)
     app.whatsapp.say(person, "history")
     await eventually(lambda: any("24 hours" in text for text in person.texts))
