@@ -55,7 +55,7 @@ Takes a dict: root, and path of the file below files/.
 {{- if eq $root.Values.autoscaling "none" }}
 {{- $_ := set $object.spec "replicas" $size.routers }}
 {{- else }}
-{{- $_ := unset $object.spec "replicas" }}
+{{- include "chatlane.scaled" (dict "root" $root "object" $object) }}
 {{- end }}
 {{- $_ := set (index $object.spec.template.spec.containers 0) "resources" $size.resources }}
 {{- end }}
@@ -68,6 +68,32 @@ Takes a dict: root, and path of the file below files/.
 {{- $_ := set $object.spec.fallback "replicas" $least }}
 {{- end }}
 {{- toYaml $object }}
+{{- end -}}
+
+{{/*
+Leave the number of pods of a Deployment to its autoscaler. Takes a dict: root, object.
+
+A number that leaves the manifest becomes 1 until the autoscaler acts. So the present number is
+rendered after a release that had one. With server-side apply that is until the autoscaler changes
+the number, which then is no longer Helm's. Otherwise it is always, because Helm compares with the
+manifest of the release before.
+*/}}
+{{- define "chatlane.scaled" -}}
+{{- $_ := unset .object.spec "replicas" }}
+{{- $live := lookup "apps/v1" "Deployment" .root.Release.Namespace .object.metadata.name }}
+{{- if $live }}
+{{- $isApplied := false }}
+{{- $isOurs := false }}
+{{- range default list $live.metadata.managedFields }}
+{{- if eq .operation "Apply" }}
+{{- $isApplied = true }}
+{{- if hasKey (default dict (index .fieldsV1 "f:spec")) "f:replicas" }}{{- $isOurs = true }}{{- end }}
+{{- end }}
+{{- end }}
+{{- if or $isOurs (not $isApplied) }}
+{{- $_ := set .object.spec "replicas" (int $live.spec.replicas) }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* Change the template of a pod: labels, image, names of Secrets and of the ConfigMap. */}}

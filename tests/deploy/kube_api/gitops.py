@@ -10,7 +10,7 @@ from typing import Final
 
 import yaml
 
-from tests.deploy.kube_api.cluster import Cluster
+from tests.deploy.kube_api.cluster import NAMESPACE, Cluster
 from tests.deploy.kubernetes.manifests import Manifest, kustomized
 
 WAVE: Final = "argocd.argoproj.io/sync-wave"
@@ -87,3 +87,12 @@ async def sync_with_flux(cluster: Cluster, overlay: str) -> None:
             await cluster.run(_kubectl(manifest, "delete {name}"))
             await cluster.apply([manifest], options)
     await _until_healthy(cluster, manifests)
+
+
+async def sync_with_kubectl(cluster: Cluster, overlay: str) -> None:
+    """Apply an overlay at once, without the jobs of the release before."""
+    await cluster.run(
+        f"kubectl -n {NAMESPACE} delete job chatlane-migrate chatlane-provision --ignore-not-found\n"
+        f"kubectl apply -k deploy/kubernetes/overlays/{overlay}\n"
+        f"kubectl -n {NAMESPACE} rollout status deployment/chatlane-router --timeout=180s"
+    )

@@ -5,9 +5,11 @@ of NATS comes from the directory in CHATLANE_TEST_NATS_CHART; without one it is 
 """
 
 import argparse
+import functools
 import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 import helm_python  # type: ignore[import-not-found] # of the manifest tools
 import yaml
@@ -40,6 +42,8 @@ def main() -> None:
         command.add_argument("--timeout", type=seconds, default=300)
         command.add_argument("--wait", action="store_const", const="watcher")
         if name == "upgrade":
+            command.add_argument("--server-side", choices=["true", "false"])
+            command.add_argument("--force-conflicts", action="store_true")
             command.add_argument("chart")
             command.add_argument("--install", action="store_true", required=True)
             command.add_argument("--values", action="append", default=[])
@@ -61,14 +65,21 @@ def main() -> None:
             return
         named = {found["name"] for found in config.list(all_states=True)}
         act = config.upgrade if release in named else config.install
-        act(
-            chart,
-            release,
-            values_of(options),
-            namespace=options.namespace,
-            timeout=options.timeout,
-            wait=options.wait,
-        )
+        # Helm's own options, which the Python package does not pass on. It installs with `true`.
+        is_chosen = options.server_side is not None and release in named
+        more = {"server_side_apply": options.server_side} if is_chosen else {}
+        if options.force_conflicts:
+            more["force_conflicts"] = True
+        opts = functools.partial(helm_python.config._opts, **more)
+        with mock.patch.object(helm_python.config, "_opts", opts):
+            act(
+                chart,
+                release,
+                values_of(options),
+                namespace=options.namespace,
+                timeout=options.timeout,
+                wait=options.wait,
+            )
         sys.stdout.write(config.get_all(release)["info"].get("notes", ""))
     elif options.command == "rollback":
         config.rollback(

@@ -65,6 +65,12 @@ def smoke() -> str:
     )
 
 
+def release_number(tool: str) -> str:
+    """Return the command that leaves the number of routers to an autoscaler, for `kubectl` or `flux`."""
+    words = {"kubectl": "set-last-applied", "flux": "--server-side"}[tool]
+    return _block("kubernetes/runbook.md", words)
+
+
 def chart_command() -> str:
     """Return the command that installs the chart and makes each release of it."""
     return re.split(r"^helm test", _block("chart/README.md", "helm test"), flags=re.MULTILINE)[0]

@@ -4,23 +4,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.deploy.kube_api.cluster import NAMESPACE, PATIENCE, Cluster
-from tests.deploy.kube_api.gitops import sync_with_argo_cd, sync_with_flux
+from tests.deploy.kube_api.cluster import PATIENCE, Cluster
+from tests.deploy.kube_api.gitops import sync_with_argo_cd, sync_with_flux, sync_with_kubectl
 from tests.deploy.kube_api.manual import make_secrets
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.kube_api, pytest.mark.timeout(900)]
 
 ROUTERS = 3
-
-
-async def sync_with_kubectl(cluster: Cluster, overlay: str) -> None:
-    """Apply an overlay at once, without the jobs of the release before."""
-    await cluster.run(
-        f"kubectl -n {NAMESPACE} delete job chatlane-migrate chatlane-provision --ignore-not-found\n"
-        f"kubectl apply -k deploy/kubernetes/overlays/{overlay}\n"
-        f"kubectl -n {NAMESPACE} rollout status deployment/chatlane-router --timeout=180s"
-    )
 
 
 @pytest.mark.parametrize(
