@@ -1,9 +1,14 @@
-"""What a query of Prometheus asks for, and whether a router or an adapter shows it."""
+"""What a query of Prometheus asks for, and whether a router, an adapter or webhooks show it."""
 
 import re
 from typing import Final
 
-from tests.support.declared_metrics import ADAPTER_METRICS, METRICS, DeclaredMetric
+from tests.support.declared_metrics import (
+    ADAPTER_METRICS,
+    METRICS,
+    WEBHOOK_METRICS,
+    DeclaredMetric,
+)
 
 _NAME: Final = re.compile(r"\bchatlane_[a-z_]+\b")
 _MATCHED: Final = re.compile(r"\{([^}]*)\}")
@@ -19,7 +24,9 @@ def _series_of(metric: DeclaredMetric) -> set[str]:
 
 
 SERIES: Final = {
-    series: metric for metric in (*METRICS, *ADAPTER_METRICS) for series in _series_of(metric)
+    series: metric
+    for metric in (*METRICS, *ADAPTER_METRICS, *WEBHOOK_METRICS)
+    for series in _series_of(metric)
 }
 
 

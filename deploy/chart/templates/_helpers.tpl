@@ -126,14 +126,25 @@ large: {routers: 4, resources: {requests: {cpu: "2", memory: 512Mi}, limits: {cp
 {{/* What examples/chat_adapter.py reads. */}}
 {{- define "chatlane.adapterEnv" -}}
 - {name: {{ .prefix }}PLATFORM, value: {{ splitList "/" .client.account | first }}}
-- {name: {{ .prefix }}ACCOUNT, value: {{ splitList "/" .client.account | last }}}
+- {name: {{ .prefix }}ACCOUNT, value: {{ splitList "/" .client.account | last | quote }}}
+{{- if .client.registration }}
+- {name: {{ .prefix }}PRINCIPAL, value: "{{ .client.name }}-{account}"}
+- {name: {{ .prefix }}NKEY_SEED_FILE, value: "/run/secrets/chatlane/{account}.nk"}
+- {name: {{ .prefix }}REGISTRATION, value: /run/secrets/chatlane/registration.yaml}
+{{- else }}
 - {name: {{ .prefix }}PRINCIPAL, value: {{ .client.name }}}
 - {name: {{ .prefix }}NKEY_SEED_FILE, value: /run/secrets/chatlane/nats.nk}
+{{- end }}
 - {name: {{ .prefix }}TLS_CA_FILE, value: /run/secrets/chatlane/nats-ca.crt}
 {{- if .prefix }}
 - {name: {{ .prefix }}SECRETS_DIR, value: /run/secrets/chatlane}
 - {name: {{ .prefix }}HEALTH_HOST, value: 0.0.0.0}
 - {name: {{ .prefix }}HEALTH_PORT, value: "8080"}
+{{- with .client.port }}
+{{- $listen := default "LISTEN" (get (dict "telegram" "WEBHOOK" "mail" "LMTP") (splitList "/" $.client.account | first)) }}
+- {name: {{ $.prefix }}{{ $listen }}_HOST, value: 0.0.0.0}
+- {name: {{ $.prefix }}{{ $listen }}_PORT, value: {{ . | quote }}}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -141,8 +152,18 @@ large: {routers: 4, resources: {requests: {cpu: "2", memory: 512Mi}, limits: {cp
 {{- define "chatlane.programs" -}}
 console: {prefix: CHATLANE_CONSOLE_, port: 8090, health: true, replicas: 2}
 openai: {prefix: CHATLANE_OPENAI_, port: 8091, health: true, replicas: 2, file: {FILE: openai.toml}}
-webhooks: {prefix: CHATLANE_WEBHOOKS_, port: 8095, health: true, replicas: 1, single: true, file: {FILE: webhooks.toml}}
+webhooks: {prefix: CHATLANE_WEBHOOKS_, port: 8095, health: true, metrics: true, replicas: 1, single: true, file: {FILE: webhooks.toml}}
 mcp: {prefix: CHATLANE_MCP_, port: 8092, health: false, replicas: 1, file: {TOKEN_FILE: token}}
+{{- end -}}
+
+{{/* The port of /metrics of a client, or nothing; takes a dict: root, client. */}}
+{{- define "chatlane.metricsPort" -}}
+{{- with .client.program }}
+{{- $program := index (include "chatlane.programs" $.root | fromYaml) . }}
+{{- if $program.metrics }}{{ $program.port }}{{ end }}
+{{- else }}
+{{- if and .client.account (not .client.image) }}8080{{ end }}
+{{- end }}
 {{- end -}}
 
 {{/* Settings of a program of `frontEnds`; takes a dict: client, program, url. */}}

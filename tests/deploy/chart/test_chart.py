@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from chatlane_adapters.kit.settings import AdapterSettings
+from chatlane_adapters.matrix.registration import Registration
+from chatlane_adapters.matrix.settings import AppserviceSettings
 from chatlane_adapters.telegram.settings import TelegramSettings
 from chatlane_bot.bot_config import bot_config_of
 from chatlane_bot.printing import helm_values_of
@@ -52,6 +54,15 @@ ADAPTER: Final = {
     "account": "telegram/assistant",
     "secret": "chatlane-nats-telegram-assistant",
     "image": f"registry.example.com/telegram@{DIGEST}",
+}
+MATRIX: Final = {
+    "name": "matrix",
+    "account": "matrix/sales,support",
+    "secret": "chatlane-nats-matrix",
+    "registration": "matrix-registration",
+    "port": 8009,
+    "from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "synapse"}}}],
+    "env": [{"name": "CHATLANE_ADAPTER_HOMESERVER", "value": "http://synapse:8008"}],
 }
 CONSOLE: Final = {
     "name": "console",
@@ -116,11 +127,14 @@ VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
         "size": "large",
         "monitoring": True,
         "workers": [WORKER],
-        "adapters": [ADAPTER, OUR_ADAPTER],
+        "adapters": [ADAPTER, OUR_ADAPTER, MATRIX],
         "tracingNamespace": "monitoring",
         "frontEnds": [CONSOLE, OPENAI, MCP, WEBHOOKS],
     },
     "bot": PRINTED,
+}
+PROMETHEUS: Final = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
 }
 # Reads values from standard input, and prints each rendered template or the reason why not.
 _RENDER: Final = """
@@ -229,7 +243,7 @@ def test_the_chart_installs_what_the_overlay_applies() -> None:
     missing = {key for key in overlay if key not in chart}
     assert {name for _, name in missing} == {"chatlane-postgres", "cloudnative-pg"}
     more = {name for _, name in chart.keys() - overlay.keys()}
-    clients = {"echo-worker", "slack-assistant", "telegram-assistant"}
+    clients = {"echo-worker", "slack-assistant", "telegram-assistant", "matrix"}
     clients |= {"console", "front-end", "on-call", "events"}
     assert more == {"chatlane-smoke-test", "chatlane-requested-erasures", *clients}
     different = {key for key in chart.keys() & overlay.keys() if chart[key] != overlay[key]}
@@ -372,6 +386,59 @@ def test_an_adapter_of_ours_runs_the_command_of_its_platform_with_probes() -> No
     assert settings.log_level == "warning"
 
 
+def test_an_application_service_of_matrix_has_a_user_of_nats_for_each_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = by_key(chart_objects("keda"))
+    pod = found["Deployment", "matrix"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"] == ["adapter", "matrix-appservice"]
+    for source in pod["volumes"][0]["projected"]["sources"]:
+        for item in source["secret"].get("items", ()):
+            (tmp_path / item["path"]).write_text(f"{source['secret']['name']}/{item['key']}")
+    Registration.new("http://matrix:8009", "example.org").save(tmp_path / "new.yaml")
+    (tmp_path / "new.yaml").replace(tmp_path / "registration.yaml")
+    for variable in container["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"].replace(RUN_SECRETS, str(tmp_path)))
+    settings = AppserviceSettings()
+    assert settings.accounts == ("sales", "support")
+    assert (settings.listen_host, settings.listen_port) == ("0.0.0.0", 8009)  # noqa: S104
+    users = {}
+    for account in map(settings.of_account, settings.accounts):
+        assert account.nkey_seed_file is not None
+        users[account.principal] = account.nkey_seed_file.read_text()
+    assert users == {
+        "matrix-sales": "chatlane-nats-matrix/sales",
+        "matrix-support": "chatlane-nats-matrix/support",
+    }
+
+
+@pytest.mark.parametrize(
+    ("account", "host"),
+    [
+        ("matrix/sales", "LISTEN_HOST"),
+        ("slack/assistant", "LISTEN_HOST"),
+        ("telegram/bot", "WEBHOOK_HOST"),
+        ("whatsapp/shop", "LISTEN_HOST"),
+        ("mail/desk", "LMTP_HOST"),
+    ],
+)
+def test_a_platform_reaches_an_adapter_at_its_port(account: str, host: str) -> None:
+    adapter = {**MATRIX, "account": account}
+    done = helm({**VALUES, "adapters": [adapter]})
+    assert done.returncode == 0, done.stderr
+    found = by_key(tuple(part for part in yaml.safe_load_all(done.stdout) if part))
+    (container,) = found["Deployment", "matrix"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "platform", "containerPort": 8009} in container["ports"]
+    variables = {its["name"]: its["value"] for its in container["env"]}
+    assert variables[f"CHATLANE_ADAPTER_{host}"] == "0.0.0.0"  # noqa: S104
+    assert variables[f"CHATLANE_ADAPTER_{host.replace('HOST', 'PORT')}"] == "8009"
+    (port,) = found["Service", "matrix"]["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (8009, "platform")
+    (rule,) = found["NetworkPolicy", "matrix"]["spec"]["ingress"]
+    assert rule == {"from": MATRIX["from"], "ports": [{"port": 8009, "protocol": "TCP"}]}
+
+
 def test_the_bot_that_is_printed_finds_its_settings_and_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,7 +520,8 @@ def test_a_front_end_runs_its_program_with_settings_that_it_has(
     (mounted,) = [its["projected"] for its in pod["volumes"] if "projected" in its]
     assert {"secret": {"name": client["files"]}} in mounted["sources"]
     allowed = found["NetworkPolicy", client["name"]]["spec"]["ingress"]
-    assert [rule["from"] for rule in allowed] == [its for its in [client.get("from")] if its]
+    sources = [rule["from"] for rule in allowed if rule["from"] != [PROMETHEUS]]
+    assert sources == [its for its in [client.get("from")] if its]
 
 
 def test_webhooks_are_sent_by_one_process_that_ends_before_the_next_begins() -> None:
@@ -463,13 +531,26 @@ def test_webhooks_are_sent_by_one_process_that_ends_before_the_next_begins() -> 
     assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
 
 
-def test_prometheus_reaches_the_adapters_whose_alerts_it_has() -> None:
+@pytest.mark.parametrize(
+    ("name", "port"), [("slack-assistant", 8080), ("matrix", 8080), ("events", 8095)]
+)
+def test_prometheus_reaches_the_clients_whose_alerts_it_has(name: str, port: int) -> None:
     found = by_key(chart_objects("keda"))
-    monitored = found["PodMonitor", "slack-assistant"]["spec"]
-    labels = found["Deployment", "slack-assistant"]["spec"]["template"]["metadata"]["labels"]
-    assert monitored["selector"]["matchLabels"].items() <= labels.items()
-    (rule,) = found["NetworkPolicy", "slack-assistant"]["spec"]["ingress"]
-    assert rule["ports"] == [{"port": 8080, "protocol": "TCP"}]
+    monitored = found["PodMonitor", name]["spec"]
+    template = found["Deployment", name]["spec"]["template"]
+    assert monitored["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (endpoint,) = monitored["podMetricsEndpoints"]
+    ports = template["spec"]["containers"][0]["ports"]
+    assert {"name": endpoint["port"], "containerPort": port} in ports
+    rules = found["NetworkPolicy", name]["spec"]["ingress"]
+    (rule,) = [rule for rule in rules if rule["from"] == [PROMETHEUS]]
+    assert rule["ports"] == [{"port": port, "protocol": "TCP"}]
+
+
+def test_nothing_is_scraped_that_shows_no_metrics() -> None:
+    found = by_key(chart_objects("keda"))
+    monitored = {name for kind, name in found if kind == "PodMonitor"}
+    assert monitored == {"slack-assistant", "matrix", "events"}
     # It has an image of its own, of which the chart knows no port.
     assert ("PodMonitor", "telegram-assistant") not in found
     assert found["NetworkPolicy", "telegram-assistant"]["spec"]["ingress"] == []
@@ -530,6 +611,7 @@ def test_custom_resources_and_their_queries_are_what_operators_read(variant: str
         ({"image": {"repository": "x", "digest": "sha256:1"}}, "digest"),
         ({"routers": 3}, "routers"),
         ({"adapters": [{**ADAPTER, "replicas": 2}]}, "replicas"),
+        ({"adapters": [{**ADAPTER, "from": MATRIX["from"]}]}, "port"),
         ({"frontEnds": [{**CONSOLE, "program": "acp"}]}, "program"),
         ({"erasures": {"schedule": "5m"}}, "schedule"),
     ],

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deploy.chart.test_chart import VARIANTS
+from tests.deploy.chart.test_chart import CONFIGURATION, VARIANTS
 from tests.deploy.kube_api.cluster import NAMESPACE, PATIENCE, Cluster
 from tests.deploy.kube_api.machines import UNKNOWN_DIGEST
 from tests.deploy.kube_api.manual import chart_command, make_secret, make_secrets
@@ -15,12 +15,18 @@ from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.kube_api, pytest.mark.timeout(900)]
 
-ROUTERS: Final = {"none": 2, "hpa": 3, "keda": 4}
+ROUTERS: Final = {"none": 2, "hpa": 3, "keda": 4, "bot": 3}
 # Secrets of clients that a variant names, with their keys.
 OTHER_SECRETS: Final[Mapping[str, Mapping[str, str]]] = {
     "chatlane-nats-main-worker": {"seed": "x"},
     "chatlane-nats-slack-assistant": {"seed": "x"},
     "chatlane-nats-telegram-assistant": {"seed": "x"},
+    "chatlane-nats-model-worker": {"seed": "x"},
+    "chatlane-nats-telegram-bot": {"seed": "x"},
+    "chatlane-bot-worker": {"OPENAI_API_KEY": "x", "TOOLS_WEB_HEADERS_X_KEY": "x"},
+    "chatlane-bot-adapter": {"chatlane_adapter_token": "x"},
+    "chatlane-nats-matrix": {"sales": "x", "support": "x"},
+    "matrix-registration": {"registration.yaml": "x"},
     "slack-tokens": {"chatlane_adapter_bot_token": "x"},
     "chatlane-nats-console": {"seed": "x"},
     "chatlane-nats-console-operator": {"seed": "x"},
@@ -50,8 +56,8 @@ async def prepare(cluster: Cluster, variant: str) -> None:
             f"kubectl -n {NAMESPACE} create secret generic chatlane-nats-tls"
             " --from-file=tls.crt --from-file=tls.key --from-file=ca.crt"
         )
-    toml = cluster.place / "deploy/kubernetes/overlays/production/chatlane.toml"
-    (cluster.place / "chatlane.toml").write_text(toml.read_text())
+    toml = VARIANTS[variant].get("configuration", CONFIGURATION)
+    (cluster.place / "chatlane.toml").write_text(str(toml))
     set_values(cluster, variant, "1")
 
 

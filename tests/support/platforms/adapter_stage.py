@@ -72,7 +72,7 @@ async def open_adapter_stage(
         answer: Answers the turns of the agent.
         settings: More of chatlane.toml; the section of the account is the last one.
         keys: The router, the adapter and the worker connect as the users `router`, `adapter` and
-            `main-worker`; by default as nobody.
+            `main-worker`, unless `variables` name others; by default as nobody.
     """
     config = directory / "chatlane.toml"
     lease = '[agents.main]\nlease = "3s"\n'
@@ -92,10 +92,11 @@ async def open_adapter_stage(
         **path,
         **({} if keys is None else keys.environment("router")),
     )
-    its = {"NATS_URL": nats_url, "ACCOUNT": ACCOUNT, **variables}
+    values = {"nats_url": nats_url, "account": ACCOUNT}
     if keys is not None:
-        its |= {"PRINCIPAL": "adapter", "NKEY_SEED_FILE": str(keys.seed_file("adapter"))}
-    prefixed = {f"CHATLANE_ADAPTER_{name.upper()}": value for name, value in its.items()} | path
+        values |= {"principal": "adapter", "nkey_seed_file": str(keys.seed_file("adapter"))}
+    values |= variables
+    prefixed = {f"CHATLANE_ADAPTER_{name.upper()}": value for name, value in values.items()} | path
     command = command or platform
     adapter = _adapter("adapter", directory, command, prefixed)
     stage = AdapterStage(directory, nats_url, command, prefixed, router, adapter)

@@ -23,6 +23,7 @@ from tests.support.eventually import eventually
 from tests.support.platforms.adapter_stage import open_adapter_stage
 from tests.support.servers.backends import RunningPostgres
 from tests.support.servers.databases import open_database
+from tests.support.servers.nats_users import with_keys
 from tests.support.service.processes import Process
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -95,7 +96,7 @@ async def until_joined(person: Person, room: str, *accounts: str) -> None:
     await eventually(have_joined, PATIENCE)
 
 
-async def test_each_account_answers_its_people_once_also_after_a_kill(
+async def test_each_account_answers_its_people_with_its_rights_once_also_after_a_kill(
     homeserver: Homeserver,
     registration: Path,
     postgres_server: RunningPostgres,
@@ -108,6 +109,13 @@ async def test_each_account_answers_its_people_once_also_after_a_kill(
         heard.append(text := f"{turn.source.account} heard {turn.text}")
         return text
 
+    users: dict[str, dict[str, object]] = {
+        "router": {"role": "router"},
+        "main-worker": {"role": "worker", "agent": "main"},
+        "matrix-bot": {"role": "adapter", "account": "matrix/bot"},
+        "matrix-support": {"role": "adapter", "account": "matrix/support"},
+    }
+    keys, config = with_keys(tmp_path / "keys", users)
     port = free_port()
     gate = TransactionGate(f"http://127.0.0.1:{port}")
     async with (
@@ -115,7 +123,7 @@ async def test_each_account_answers_its_people_once_also_after_a_kill(
         open_person(homeserver, f"carol-{uuid4().hex}") as carol,
         open_person(homeserver, f"dave-{uuid4().hex}") as dave,
         open_database(postgres_server.url, template_database) as name,
-        open_nats(tmp_path / "nats") as nats,
+        open_nats(tmp_path / "nats", extra_config=config) as nats,
         open_adapter_stage(
             tmp_path,
             nats.url,
@@ -124,12 +132,15 @@ async def test_each_account_answers_its_people_once_also_after_a_kill(
             command="matrix-appservice",
             variables={
                 "account": "bot,support",
+                "principal": "matrix-{account}",
+                "nkey_seed_file": str(keys.seed_file("matrix-{account}")),
                 "homeserver": homeserver.url,
                 "registration": str(registration),
                 "listen_port": str(port),
             },
             settings="[platforms.matrix.accounts.support]\n",
             answer=answer,
+            keys=keys,
         ) as stage,
     ):
         await stage.adapter.until_told("requests_served")
@@ -163,3 +174,5 @@ async def test_each_account_answers_its_people_once_also_after_a_kill(
         )
         await stage.adapter.stop()
         assert stage.adapter.exit_code == 0
+        log = nats.log_path.read_text("utf-8")
+        assert [line for line in log.splitlines() if "iolation" in line] == []
