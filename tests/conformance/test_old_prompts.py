@@ -452,6 +452,7 @@ def test_blocks_differ_for_these_reasons_only(
     assert wrong[:3] == []
 
 
+@pytest.mark.slow
 def test_each_reason_makes_a_difference(
     inputs: list[Block], ours: list[Parts], tmp_path: Path
 ) -> None:

@@ -18,7 +18,9 @@ ADDRESSES: Final = {
 CONFIG: Final = '[platforms.telegram.accounts.bot]\n[agents.main]\ndelivery = "turns"\n'
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("command", "last_import"),
     [

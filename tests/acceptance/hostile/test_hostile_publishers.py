@@ -256,6 +256,7 @@ async def take_less(server: NatsServer) -> None:
     await server.start()
 
 
+@pytest.mark.slow
 async def test_what_comes_out_larger_than_it_went_in_is_set_aside(
     database_url: str, tmp_path: Path
 ) -> None:

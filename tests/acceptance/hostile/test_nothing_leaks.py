@@ -306,6 +306,7 @@ async def everything_told(stage: Stage, collector: Collector) -> dict[str, str]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 async def test_what_was_said_is_in_nothing_that_is_told(
     database_url: str, postgres_server: RunningPostgres, tmp_path: Path, collector: Collector
 ) -> None:

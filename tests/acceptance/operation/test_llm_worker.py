@@ -96,6 +96,7 @@ async def served_file(content: bytes) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
+@pytest.mark.slow
 async def test_a_tool_is_not_called_again_after_its_worker_was_killed(stage: Stage) -> None:
     session = await stage.sessions.create(origin="portal")
     stage.model.tool_pause = 3600

@@ -259,6 +259,7 @@ async def test_no_reply_is_larger_than_a_message_may_be(api: Api) -> None:
     assert seqs(pages) == [[6, 7], [4, 5], [2, 3], [1]]
 
 
+@pytest.mark.slow
 async def test_a_long_transcript_is_read_to_its_beginning(api: Api) -> None:
     await api.add_session(1)
     await api.said(1, *(f"row {seq}" for seq in range(1, 20_001)))

@@ -134,7 +134,9 @@ async def test_c93_a_turn_that_ends_in_time_is_answered(client: Client) -> None:
     assert chats.texts() == ["done"]
 
 
-@pytest.mark.parametrize("times", [1, 4, 5])
+@pytest.mark.parametrize(
+    "times", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in (4, 5))]
+)
 async def test_c92_a_turn_waits_for_an_agent_that_is_unavailable(
     client: Client, times: int
 ) -> None:

@@ -62,7 +62,9 @@ async def echo(turn: Turn) -> str:
     return f"{turn.text}"
 
 
-@pytest.mark.parametrize("stream", [StreamName.EVENTS, StreamName.DEAD])
+@pytest.mark.parametrize(
+    "stream", [StreamName.EVENTS, pytest.param(StreamName.DEAD, marks=pytest.mark.slow)]
+)
 async def test_a_stream_of_announcements_that_is_gone_stops_no_answer(
     client: Client, router: App, bus_url: str, stream: StreamName
 ) -> None:
@@ -91,7 +93,9 @@ async def test_a_stream_of_announcements_that_is_gone_stops_no_answer(
         await eventually(is_all_published, timedelta(seconds=30))
 
 
-@pytest.mark.parametrize("stream", [StreamName.INBOUND, StreamName.RESULTS])
+@pytest.mark.parametrize(
+    "stream", [StreamName.INBOUND, pytest.param(StreamName.RESULTS, marks=pytest.mark.slow)]
+)
 async def test_a_log_that_is_gone_makes_the_reader_unready_within_seconds(
     client: Client, router: App, bus_url: str, stream: StreamName
 ) -> None:

@@ -105,6 +105,7 @@ async def test_a_later_attempt_is_told_before_it_begins(client: Client, router: 
     assert [one[:1] for one in told] == [[(2, True)]]
 
 
+@pytest.mark.slow
 async def test_what_was_claimed_too_late_is_never_told_to_have_begun(
     client: Client, bus_url: str
 ) -> None:

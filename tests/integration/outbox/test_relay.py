@@ -445,7 +445,9 @@ class Commotion:
         return [row[0] for row in rows]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 5))]
+)
 async def test_many_routers_and_faults_keep_the_order_of_every_session(
     world: World, seed: int
 ) -> None:

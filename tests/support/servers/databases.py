@@ -16,6 +16,8 @@ from chatlane.postgres.pool import open_store
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
+_LOGINS: Final[set[tuple[str, str]]] = set()
+
 
 def with_database(dsn: str, database: str) -> str:
     """Return `dsn` pointing at another database of the same server."""
@@ -49,9 +51,12 @@ async def open_database(dsn: str, template: str | None = None) -> AsyncIterator[
 async def login_of(dsn: str, role: str = "chatlane_application") -> str:
     """Return `dsn` for a user who is a member of a role and nothing more.
 
-    Users and roles are there for all databases of a server, and stay.
+    Users and roles are there for all databases of a server, and stay. Names of databases are
+    random, so what was done for a database is not done again.
     """
     user = f"{role}_login"
+    if (dsn, role) in _LOGINS:
+        return with_login(dsn, user, user)
     connection = await asyncpg.connect(dsn)
     try:
         for statement in (
@@ -64,6 +69,7 @@ async def login_of(dsn: str, role: str = "chatlane_application") -> str:
         await connection.execute(f"GRANT {role} TO {user}")
     finally:
         await connection.close()
+    _LOGINS.add((dsn, role))
     return with_login(dsn, user, user)
 
 

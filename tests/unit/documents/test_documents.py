@@ -178,9 +178,12 @@ def test_make_targets_exist(document: Path) -> None:
     assert set() == named - make_targets()
 
 
+COMMAND = typer.main.get_command(app)
+
+
 def options_of(words: list[str]) -> set[str] | None:
     """Return the options of the command that these words name, if there is one."""
-    command = typer.main.get_command(app)
+    command = COMMAND
     for word in words:
         subcommands = getattr(command, "commands", None)
         # A group may run by itself, with options.
@@ -318,9 +321,10 @@ def channel_of(subject: str) -> Channel:
     return matching[0]
 
 
-@pytest.fixture
-def said_by_hand(tmp_path: Path) -> list[list[str]]:
+@pytest.fixture(scope="module")
+def said_by_hand(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     """Run the commands of docs/by-hand.md with a `nats` that only records its arguments."""
+    tmp_path = tmp_path_factory.mktemp("by-hand")
     shim = tmp_path / "nats"
     shim.write_text(SHIM)
     shim.chmod(0o755)

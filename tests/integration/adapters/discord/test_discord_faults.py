@@ -35,6 +35,7 @@ async def test_discord_may_ask_to_reconnect(world: World) -> None:
     await world.until_said(dm, "heard hello")
 
 
+@pytest.mark.slow
 async def test_after_a_gap_that_is_too_long_messages_are_read_over_rest(world: World) -> None:
     """Messages of the gap come in their order, before those that follow, and none comes twice."""
     dm, person = world.dm()
@@ -57,6 +58,7 @@ async def test_after_a_gap_that_is_too_long_messages_are_read_over_rest(world: W
     assert heard(thread) == ["before", "in the gap", "after"]
 
 
+@pytest.mark.slow
 async def test_a_killed_adapter_goes_on_with_all_events_of_the_session(world: World) -> None:
     """Also those that the REST API does not tell again: edits and reactions."""
     dm, person = world.dm()
@@ -137,6 +139,7 @@ async def test_a_failing_api_is_called_again(world: World) -> None:
     await world.until_said(dm, "heard hello")
 
 
+@pytest.mark.slow
 async def test_a_revoked_token_lets_the_account_wait(world: World) -> None:
     """The process stays, says so, and goes on once it runs with a valid token."""
     dm, person = world.dm()
@@ -156,6 +159,7 @@ async def test_a_revoked_token_lets_the_account_wait(world: World) -> None:
     assert token not in world.log()
 
 
+@pytest.mark.slow
 async def test_a_second_process_takes_over_where_the_first_ends(world: World) -> None:
     dm, person = world.dm()
     other = world.stage.another_adapter("second-adapter")

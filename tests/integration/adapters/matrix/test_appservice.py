@@ -96,6 +96,7 @@ async def until_joined(person: Person, room: str, *accounts: str) -> None:
     await eventually(have_joined, PATIENCE)
 
 
+@pytest.mark.slow
 async def test_each_account_answers_its_people_with_its_rights_once_also_after_a_kill(
     homeserver: Homeserver,
     registration: Path,

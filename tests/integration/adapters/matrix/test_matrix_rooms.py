@@ -222,6 +222,7 @@ async def test_a_room_that_removed_the_bot_holds_up_no_other(world: "World") -> 
     await until_said(world, other, "heard hello")
 
 
+@pytest.mark.slow
 async def test_a_long_absence_is_read_in_order(world: "World") -> None:
     """The homeserver leaves out what does not fit into a sync; the adapter asks for it."""
     room = await world.open_chat()

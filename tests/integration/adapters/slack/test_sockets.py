@@ -66,6 +66,7 @@ async def test_a_lost_socket_is_opened_again(app: SlackApp, *, is_announced: boo
     assert deliveries.sockets == 1
 
 
+@pytest.mark.slow
 async def test_another_process_takes_over(app: SlackApp) -> None:
     channel = app.new_channel("im")
     opened = len(app.adapter.events("socket_opened"))

@@ -95,6 +95,7 @@ async def test_bad_entities_cost_the_look_and_not_the_answer(world: World) -> No
     assert [it["type"] for it in chat.from_bot[0].get("entities", [])] == []
 
 
+@pytest.mark.slow
 async def test_a_revoked_token_lets_the_account_wait(world: World) -> None:
     """The process goes on and asks rarely; the log names the reason once."""
     calls = world.telegram.world.updates.polls

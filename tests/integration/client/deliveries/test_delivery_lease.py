@@ -36,6 +36,7 @@ async def delivering(url: str, chats: Chats) -> AsyncIterator[AdapterClient]:
             yield adapter
 
 
+@pytest.mark.slow
 async def test_a_second_process_stands_by_until_the_first_stops(
     bus_url: str, speaker: Speaker, caplog: pytest.LogCaptureFixture
 ) -> None:

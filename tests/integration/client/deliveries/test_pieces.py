@@ -144,7 +144,9 @@ async def test_c84_each_piece_arrives_once_and_the_service_knows_its_id(
     )
 
 
-@pytest.mark.parametrize("stops_at", [0, 1, 3])
+@pytest.mark.parametrize(
+    "stops_at", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in (0, 3))]
+)
 async def test_c84_a_restart_goes_on_at_the_piece_that_is_missing(
     app: App, client: Client, stops_at: int
 ) -> None:
