@@ -33,6 +33,7 @@ async def redelivered(scene: Scene) -> int:
     return sum(info.num_redelivered or 0 for info in consumers)
 
 
+@pytest.mark.slow
 async def test_what_is_stopped_hands_over_at_once(
     nats_url: str, database_url: str, tmp_path: Path, tell: Tell
 ) -> None:
