@@ -44,7 +44,8 @@ from chatlane_schemas.turns import TakeReply, TurnTake
 
 _log = logging.getLogger("chatlane_client")
 
-# Short at first: if only the reply was lost, the lease is already running.
+# Short at first: if only the reply was lost, the lease is already running. But at least twice as long
+# as the last reply took, because copies keep a busy service busier.
 _PATIENCE: Final = Backoff(timedelta(seconds=1), timedelta(seconds=4))
 # Short at most: people wait for unclaimed turns when the service is back.
 _PAUSES: Final = Backoff(longest=timedelta(seconds=1))
@@ -122,6 +123,7 @@ class ClaimClient:
         self._claim_subject = subjects.api(principal, "turn", "claim", agent)
         self._renew_subject = subjects.api(principal, "turn", "renew", agent)
         self._requests = Requests(client, principal=principal, agent=agent, patience=None)
+        self._last_took = timedelta(0)
 
     @property
     def requests(self) -> Requests:
@@ -150,14 +152,16 @@ class ClaimClient:
         guard = CancellationGuard()
         for pause, seconds in zip(_PAUSES.pauses(), _PATIENCE.pauses(), strict=True):
             asked_at = monotonic()
+            at_least = min(2 * self._last_took, _PATIENCE.longest)
             try:
                 reply = await ask(
                     self._client,
                     self._claim_subject,
                     request,
                     ClaimReply,
-                    answer_within=timedelta(seconds=seconds),
+                    answer_within=max(timedelta(seconds=seconds), at_least),
                 )
+                self._last_took = timedelta(seconds=monotonic() - asked_at)
                 guard.check()
                 return self._outcome(reply, heard_at or asked_at)
             except TransientError as exc:
