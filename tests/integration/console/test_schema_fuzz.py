@@ -33,9 +33,11 @@ def fuzz(url: str, person: str, examples: int) -> int:
     with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
         for result in schemathesis.openapi.from_dict(document).get_all_operations():
             operation = result.ok()  # type: ignore[union-attr]
+            # An export reads each session that other requests have created.
+            most = 3 if operation.path.endswith("/export") else examples
 
             @settings(
-                max_examples=examples,
+                max_examples=min(most, examples),
                 deadline=None,
                 database=None,
                 phases=[Phase.explicit, Phase.generate],
