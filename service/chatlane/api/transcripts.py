@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import is_not
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -59,6 +60,7 @@ class _Wanted:
     start: _Place
     content_from: int | None
     with_reasoning: bool
+    with_session_id: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +138,10 @@ class TranscriptQueries:
     async def _load(self, request: TranscriptLoad, asked: ApiRequest) -> TranscriptReply:
         # Read the version before the rows: a row that arrives in between then makes the version too
         # old, and a change based on this page is refused.
-        version = await self._reads.version(request.session_id, request.acting_for)
-        if version is None:
+        found = await self._version_and_order(request)
+        if found is None:
             return _refused(no_session())
-        order = await self._order(request)
+        version, order = found
         start = _start(request)
         if request.cursor is not None and not request.whole_chain:
             return _refused(invalid("cursor: goes with whole_chain only; use before_seq"))
@@ -157,8 +159,6 @@ class TranscriptQueries:
         rows = page.rows
         if asked.agent is not None:
             rows = tuple(row if _is_own(row, asked.agent) else _thoughtless(row) for row in rows)
-        if request.whole_chain:
-            rows = tuple(row.model_copy(update={"session_id": start.session_id}) for row in rows)
         return _reply(request, version, rows, before)
 
     def _shows_reasoning(self, request: TranscriptLoad, asked: ApiRequest) -> bool:
@@ -168,15 +168,19 @@ class TranscriptQueries:
         agent = self._catalog.agents.get(asked.agent) if self._catalog else None
         return agent is not None and agent.reasoning
 
-    async def _order(self, request: TranscriptLoad) -> tuple[UUID, ...]:
+    async def _version_and_order(
+        self, request: TranscriptLoad
+    ) -> tuple[Version, tuple[UUID, ...]] | None:
+        """Return the version, and the sessions in the order in which they are read."""
         if not request.whole_chain:
-            return (request.session_id,)
-        links = await self._reads.links(request.session_id, request.acting_for)
-        return reading_order(links, request.session_id)
+            version = await self._reads.version(request.session_id, request.acting_for)
+            return None if version is None else (version, (request.session_id,))
+        found = await self._reads.version_and_links(request.session_id, request.acting_for)
+        return found and (found[0], reading_order(found[1], request.session_id))
 
     async def _page(self, request: TranscriptLoad, start: _Place, *, with_reasoning: bool) -> _Page:
         """Return a page that separates no call from its results, unless they exceed a reply."""
-        wanted = _Wanted(start, request.content_from, with_reasoning)
+        wanted = _Wanted(start, request.content_from, with_reasoning, request.whole_chain)
         page = await self._read(wanted, request.limit)
         if request.as_stored or request.content_from is not None:
             return page
@@ -188,7 +192,9 @@ class TranscriptQueries:
             whole = _cut_clean(page)
         whole = whole if whole.rows else page
         rows = repaired(whole.rows)
-        if len(fitting(rows)) < len(rows):
+        # What was read fits already, and to measure it again costs as much as to send it.
+        is_changed = len(rows) != len(whole.rows) or any(map(is_not, rows, whole.rows))
+        if is_changed and len(fitting(rows)) < len(rows):
             rows = without_open_calls(whole.rows)
         return _Page(rows, whole.before)
 
@@ -214,6 +220,7 @@ class TranscriptQueries:
             row_bytes=row_bytes,
             content_from=wanted.content_from,
             with_reasoning=wanted.with_reasoning,
+            with_session_id=wanted.with_session_id,
         )
 
 

@@ -105,17 +105,22 @@ class TranscriptReads:
         SELECT DISTINCT id, parent_id, link_kind FROM chain
     """
 
-    async def links(self, session_id: UUID, person: Person | None = None) -> tuple[Link, ...]:
-        """Return the session and its ancestors, in no order; empty if it is unknown.
+    async def version_and_links(
+        self, session_id: UUID, person: Person | None = None
+    ) -> tuple[Version, tuple[Link, ...]] | None:
+        """Return what `version` returns, and the session with its ancestors, in no order.
 
         If a person is named, the walk ends at a session that the person does not own.
         """
         async with self._store.transaction() as connection:
             owners = await identities.find_owners(connection, person)
+            row = await connection.fetchrow(self._VERSION, session_id, owners)
+            if row is None:
+                return None
             rows = await connection.fetch(
                 self._LINKS, session_id, list(CONTINUES), MAX_HOPS, owners
             )
-        return tuple(Link(*row.values()) for row in rows)
+        return Version(*row.values()), tuple(Link(*row.values()) for row in rows)
 
     _ROWS: Final[LiteralString] = """
         -- transcripts.rows: the newest rows below a place, as many as fit a budget
@@ -188,13 +193,16 @@ class TranscriptReads:
         row_bytes: int = MAX_ROW_BYTES,
         content_from: int | None = None,
         with_reasoning: bool = False,
+        with_session_id: bool = False,
     ) -> RowsBefore:
         """Return the rows just below a place.
 
         Returns at most `limit` rows whose texts take at most `max_bytes`, and always at least one
         if there is one. The rest is left to the next page. A row of more than `row_bytes` is
-        shortened. If `content_from` is given, each content is that range of it.
+        shortened. If `content_from` is given, each content is that range of it. Each row names its
+        session if `with_session_id` is set.
         """
+        shown_id = session_id if with_session_id else None
         while True:
             async with self._store.transaction() as connection:
                 rows = await connection.fetch(
@@ -211,7 +219,12 @@ class TranscriptReads:
             shown = tuple(
                 entry
                 for fields in entries
-                if (entry := read_record(TranscriptEntry, fields, "messages")) is not None
+                if (
+                    entry := read_record(
+                        TranscriptEntry, {**fields, "session_id": shown_id}, "messages"
+                    )
+                )
+                is not None
             )
             has_more = bool(rows) and rows[0]["found"] > len(rows)
             if shown or not has_more:
