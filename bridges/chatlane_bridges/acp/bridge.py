@@ -85,7 +85,7 @@ class _LineWriter:
         """Wait until more lines may be written."""
         if self._size >= _MAX_WAITING_BYTES:
             self.flush()
-            await self._writer.drain()
+        await self._writer.drain()
 
     def flush(self) -> None:
         """Write what waits."""
