@@ -143,12 +143,12 @@ class Service:
         person, listed = self.person(raw), await self.listed(raw)
         found = []
         for (session_id,) in await self.kernel.fetch("SELECT id FROM sessions ORDER BY id"):
-            version = await self.transcripts.version(session_id, person)
+            found_chain = await self.transcripts.version_and_links(session_id, person)
             view = await self.caller.reads.find(session_id, person)
-            assert (version is not None) == (view is not None) == (session_id in listed)
-            if version is None:
+            assert (found_chain is not None) == (view is not None) == (session_id in listed)
+            if found_chain is None:
                 continue
-            chain = await self.transcripts.links(session_id, person)
+            _, chain = found_chain
             assert {link.session_id for link in chain} <= set(listed)
             for link in chain:
                 page = await self.transcripts.rows(
