@@ -31,7 +31,7 @@ hypothesis.settings.register_profile("chatlane", deadline=None)
 hypothesis.settings.load_profile("chatlane")
 
 _BACKENDS = pytest.StashKey[Backends]()
-_TOLD = pytest.StashKey[list[str]]()
+_REPORT_LINES = pytest.StashKey[list[str]]()
 
 _COUNTS: Final = "chatlane/parts"
 
@@ -134,12 +134,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Tell something that is shown at the end of the run, such as how long a recovery took."""
-    told = request.config.stash.setdefault(_TOLD, [])
+def report_line(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Return what adds a line that is shown at the end of the run, such as how long a recovery took."""
+    lines = request.config.stash.setdefault(_REPORT_LINES, [])
 
     def add(line: str) -> None:
-        told.append(f"{request.node.name}: {line}")
+        lines.append(f"{request.node.name}: {line}")
 
     return add
 
@@ -147,10 +147,10 @@ def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Show what was told."""
-    if told := config.stash.get(_TOLD, []):
+    """Show the lines of the report."""
+    if lines := config.stash.get(_REPORT_LINES, []):
         terminalreporter.section("recoveries")
-        for line in sorted(told):
+        for line in sorted(lines):
             terminalreporter.write_line(line)
 
 

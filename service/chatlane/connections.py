@@ -79,7 +79,9 @@ def bus_options(settings: Settings, name: str) -> BusOptions:
     """Return the NATS connection options; `name` appears on the monitoring port of NATS."""
     nats = settings.nats
 
-    def told(value: Callable[[NatsSettings], str | SecretStr | None]) -> Callable[[], str] | None:
+    def reader_of(
+        value: Callable[[NatsSettings], str | SecretStr | None],
+    ) -> Callable[[], str] | None:
         """Return a function that rereads a credential, or None if the credential is not set."""
         if value(nats) is None:
             return None
@@ -88,9 +90,9 @@ def bus_options(settings: Settings, name: str) -> BusOptions:
     return BusOptions(
         url=nats.url,
         name=name,
-        user=told(lambda nats_settings: nats_settings.user),
-        password=told(lambda nats_settings: nats_settings.password),
-        token=told(lambda nats_settings: nats_settings.token),
+        user=reader_of(lambda nats_settings: nats_settings.user),
+        password=reader_of(lambda nats_settings: nats_settings.password),
+        token=reader_of(lambda nats_settings: nats_settings.token),
         creds_file=nats.creds_file,
         nkey_seed_file=nats.nkey_seed_file,
         tls_ca_file=nats.tls_ca_file,

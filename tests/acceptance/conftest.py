@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.service.scene import Scene, open_scene
 
-Tell = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 
 @pytest.fixture

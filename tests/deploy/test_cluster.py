@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 
-Tell = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 ROOT: Final = Path(__file__).parents[2]
 STARTED_WITHIN: Final = timedelta(seconds=180)
@@ -62,7 +62,9 @@ async def leftovers() -> list[str]:
     return [its for its in found if its.startswith("chatlane-cluster-")]
 
 
-async def test_every_promise_is_kept_through_all_three_disturbances(tell: Tell) -> None:
+async def test_every_promise_is_kept_through_all_three_disturbances(
+    report_line: ReportLine,
+) -> None:
     output: list[str] = []
     async with started(output) as process:
         code = await process.wait()
@@ -91,7 +93,7 @@ async def test_every_promise_is_kept_through_all_three_disturbances(tell: Tell) 
         *(f"longest gap while: {cue}" for cue in ("router", "worker", "nats", "postgres")),
     }
     for name, seconds in report["seconds"].items():
-        tell(f"{name}: {seconds:.1f} s")
+        report_line(f"{name}: {seconds:.1f} s")
     assert await leftovers() == []
 
 

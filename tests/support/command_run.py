@@ -48,11 +48,11 @@ class CommandRun:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n".encode())
 
-    async def until_told(self, words: str) -> None:
-        def is_told_or_over() -> bool:
+    async def until_printed(self, words: str) -> None:
+        def is_printed_or_over() -> bool:
             return words in self.text or self.process.returncode is not None
 
-        await eventually(is_told_or_over, timeout=STARTED_WITHIN)
+        await eventually(is_printed_or_over, timeout=STARTED_WITHIN)
         assert words in self.text, self.text
 
     def processes(self) -> list[str]:

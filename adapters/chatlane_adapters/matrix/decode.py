@@ -254,25 +254,25 @@ class Decoder:
         match given.kind:
             case "m.room.member":
                 person = text(given.event, "state_key")
-                what = _MEMBERSHIPS.get(text(content, "membership") or "")
+                change = _MEMBERSHIPS.get(text(content, "membership") or "")
                 before = mapping(mapping(given.event, "unsigned"), "prev_content")
                 was_member = before.get("membership") == "join"
                 if person in {None, self.user_id}:
                     return Dropped.OWN
-                if what is None or was_member == (what == "joined"):
+                if change is None or was_member == (change == "joined"):
                     return Dropped.STATE
                 name = text(content, "displayname")
                 common["sender"] = Sender(id=person, name=name)
             case "m.room.name":
-                what, words = "title_changed", text(content, "name")
+                change, words = "title_changed", text(content, "name")
             case "m.room.topic":
-                what, words = "topic_changed", text(content, "topic")
+                change, words = "topic_changed", text(content, "topic")
             case "m.room.pinned_events":
-                what = "pinned"
+                change = "pinned"
             case _:
                 return Dropped.STATE
         return self.new_event(
-            kind=Kind.SERVICE, event_id=given.event_id, service=what, text=words, **common
+            kind=Kind.SERVICE, event_id=given.event_id, service=change, text=words, **common
         )
 
     def _is_mentioned(self, content: Mapping[str, Any]) -> bool:

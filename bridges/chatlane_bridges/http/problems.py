@@ -79,10 +79,10 @@ def problem_of(error: Exception) -> ApiProblem:
         found = error.errors()[0]
         return invalid(str(found["msg"]), ".".join(map(str, found["loc"])) or None)
     if isinstance(error, ChatlaneClientError):
-        told = error.message if isinstance(error, RefusedRequestError) else None
+        text = error.message if isinstance(error, RefusedRequestError) else None
         for kind, status, code in _KINDS:
             if isinstance(error, kind):
-                return ApiProblem(status, code, told or status.phrase)
+                return ApiProblem(status, code, text or status.phrase)
         return ApiProblem(HTTPStatus.BAD_GATEWAY, "bad_gateway", "The service was not understood.")
     _log.error("request_failed", extra={"error": type(error).__name__})
     return ApiProblem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "The request failed.")

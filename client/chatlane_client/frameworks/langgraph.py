@@ -283,7 +283,7 @@ class _Run:
     async def _input(self) -> list[AnyMessage]:
         history = messages_of(await self._turn.history(limit=self._options.history_rows))
         instructions = instructions_of(self._turn)
-        told = [SystemMessage(content=instructions, id=f"{_OURS}chat")] if instructions else []
+        opening = [SystemMessage(content=instructions, id=f"{_OURS}chat")] if instructions else []
         prompt = await self._prompt(self._turn.messages, self._turn.prompt or "(nothing)")
         earlier = messages_of(self._turn.earlier_rows)
         for place, message in enumerate(earlier):
@@ -291,7 +291,7 @@ class _Run:
         # The model answers again.
         while earlier and isinstance(earlier[-1], AIMessage):
             earlier.pop()
-        return [*told, *history, prompt, *earlier]
+        return [*opening, *history, prompt, *earlier]
 
     async def _prompt(self, messages: Sequence[TurnMessage], text: str) -> HumanMessage:
         files = await files_of(messages, self._options)

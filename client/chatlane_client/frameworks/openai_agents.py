@@ -300,15 +300,15 @@ class _Run:
     async def _input(self) -> list[TResponseInputItem]:
         history = items_of(await self._turn.history(limit=self._options.history_rows))
         instructions = instructions_of(self._turn)
-        told: list[TResponseInputItem] = []
+        opening: list[TResponseInputItem] = []
         if instructions:
-            told = [{"role": "system", "content": instructions}]
+            opening = [{"role": "system", "content": instructions}]
         prompt = await self._prompt(self._turn.messages, self._turn.prompt or "(nothing)")
         earlier = [*self._turn.earlier_rows]
         # The model answers again.
         while earlier and earlier[-1].role is Role.ASSISTANT:
             earlier.pop()
-        return [*told, *history, prompt, *items_of(earlier)]
+        return [*opening, *history, prompt, *items_of(earlier)]
 
     async def _prompt(self, messages: Sequence[TurnMessage], text: str) -> TResponseInputItem:
         files = await files_of(messages, self._options)

@@ -155,4 +155,4 @@ async def _verify(app: App, jetstream: JetStream, declared: Topology) -> datetim
             await partitions.ensure(connection, log, app.settings.router.partitions)
     async with app.store.transaction() as connection:
         await dedupe_marks.create_partitions(connection, SEEN_AHEAD)
-    return (await jetstream.get_stream(LOG_STREAMS["inbound"])).told_at
+    return (await jetstream.get_stream(LOG_STREAMS["inbound"])).answered_at

@@ -393,9 +393,9 @@ def _print_report(report: "Report") -> None:
     from chatlane.cli.shared.terminal import open_console, plain
 
     console = open_console()
-    done = {what: count for what, count in sorted(report.done.items()) if count}
-    for what, count in done.items():
-        console.print(f"{count:>8,} {what}")
+    done = {kind: count for kind, count in sorted(report.done.items()) if count}
+    for kind, count in done.items():
+        console.print(f"{count:>8,} {kind}")
     if not done:
         console.print("nothing new to import")
     if not report.omitted.counts:

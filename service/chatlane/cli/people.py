@@ -215,7 +215,7 @@ def erase(
 
 
 async def _erase_one(
-    its: _Opened,
+    opened: _Opened,
     person: Person,
     how: _How,
     *,
@@ -226,21 +226,21 @@ async def _erase_one(
 ) -> "Erased":
     from chatlane.privacy.erasure import Erasing
 
-    platform = its.settings.catalog().platforms.get(person.platform)
+    platform = opened.settings.catalog().platforms.get(person.platform)
     account = platform.accounts.get(person.account) if platform else None
     erasing = Erasing(
-        its.store,
-        its.streams,
-        its.get_key(),
+        opened.store,
+        opened.streams,
+        opened.get_key(),
         own_ids=account.own_ids if account else frozenset(),
-        told=_say,
+        on_progress=_say,
         patience=how.patience,
         overwrite=how.overwrite,
     )
     where = _where(person)
     if request_id is not None:
         where["request"] = request_id
-    async with audited(its.store, "people erase", where) as details:
+    async with audited(opened.store, "people erase", where) as details:
         erased = await erasing.erase(person, until, at=at, since=since)
         details["erasure"] = erased.id
         if erased.left:
@@ -280,7 +280,7 @@ async def erase_requested(
         raise CommandError(f"{failed} requested erasures did not end; run the command again")
 
 
-async def _erase_requested(its: _Opened, how: _How) -> int:
+async def _erase_requested(opened: _Opened, how: _How) -> int:
     """Erase all people whose erasure is requested; return how many erasures did not end."""
     from chatlane.errors import PermanentError, TransientError
     from chatlane.privacy import erasure_requests_sql
@@ -288,22 +288,22 @@ async def _erase_requested(its: _Opened, how: _How) -> int:
 
     failed = 0
     while True:
-        async with its.store.transaction() as connection:
+        async with opened.store.transaction() as connection:
             requested = await erasure_requests_sql.take(connection, _TRIED_AGAIN_AFTER)
         if requested is None:
             return failed
         try:
-            erased = await _erase_one(its, requested.person, how, request_id=requested.id)
+            erased = await _erase_one(opened, requested.person, how, request_id=requested.id)
             if erased.left:
                 raise NotErasedError(f"left: {', '.join(erased.left)}")
         except (PermanentError, TransientError) as error:
             failed += 1
-            async with its.store.transaction() as connection:
+            async with opened.store.transaction() as connection:
                 await erasure_requests_sql.fail(connection, requested.id, str(error))
             _say(f"request {requested.id}: {error}")
             continue
         deleted = {store: receipt.deleted for store, receipt in erased.receipt.items()}
-        async with its.store.transaction() as connection:
+        async with opened.store.transaction() as connection:
             await erasure_requests_sql.finish(connection, requested.id, erased.id, deleted)
         _say(f"request {requested.id}: erased")
 

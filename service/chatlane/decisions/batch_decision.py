@@ -172,8 +172,8 @@ class BatchDecision:
         session_ids |= {result.result.session_id for result in results}
         drafts = _drafts_in(arrived)
         if drafts:
-            told = await turns.find_sessions(connection, {draft.turn_id for draft in drafts})
-            session_ids |= set(told.values())
+            drafted_in = await turns.find_sessions(connection, {draft.turn_id for draft in drafts})
+            session_ids |= set(drafted_in.values())
         reads = await open_reads(connection, arrived, self.catalog)
         if reads is not None:
             session_ids |= await reads.find_targets()

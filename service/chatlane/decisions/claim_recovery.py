@@ -141,4 +141,4 @@ class InboundProgress:
             stored_at = await self.access.find_stored_after(partition, position.cursor)
             if stored_at is not None:
                 unread.append(stored_at)
-        return min(unread, default=state.told_at)
+        return min(unread, default=state.answered_at)

@@ -49,7 +49,7 @@ def session_started(
     Args:
         source: `Source` of the message that opened it, as JSON text.
     """
-    told = {
+    fields = {
         "v": VERSION,
         "id": started_id,
         "at": session.started_at,
@@ -58,8 +58,8 @@ def session_started(
         "agent": session.agent,
     }
     if reason is not None:
-        told["reason"] = reason
+        fields["reason"] = reason
     if previous_id is not None:
-        told["previous_session_id"] = previous_id
-    body = to_json(told)
+        fields["previous_session_id"] = previous_id
+    body = to_json(fields)
     return body if source is None else b'%b,"source":%b}' % (body[:-1], source.encode())

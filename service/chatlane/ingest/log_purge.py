@@ -65,7 +65,7 @@ class LogRetention:
         state = await self.logs.get_state(log)
         bounds = await self._mark(log, state)
         sequence = purge_sequence(state.first_sequence, bounds)
-        if sequence is None or not await self._is_old(log, sequence, state.told_at):
+        if sequence is None or not await self._is_old(log, sequence, state.answered_at):
             return 0
         purged = await self.logs.purge_below(log, sequence)
         async with self.transaction() as connection:

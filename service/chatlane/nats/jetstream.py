@@ -65,7 +65,7 @@ class StreamState:
         last_sequence: Of the newest message ever stored; 0 if there was none.
         last_stored_at: When the newest message was stored.
         deleted: Number of messages that are missing between the oldest and the newest.
-        told_at: When the server answered, by the clock that sets the times of messages.
+        answered_at: When the server answered, by the clock that sets the times of messages.
     """
 
     config: Mapping[str, Any]
@@ -74,7 +74,7 @@ class StreamState:
     last_sequence: int
     last_stored_at: datetime
     deleted: int = 0
-    told_at: datetime = field(default_factory=partial(datetime.now, UTC))
+    answered_at: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
     def generation(self) -> str:
@@ -212,11 +212,11 @@ def stream_state(info: Mapping[str, Any]) -> StreamState:
         last_sequence=int(state["last_seq"]),
         last_stored_at=parse_time(state["last_ts"]),
         deleted=int(state.get("num_deleted", 0)),
-        told_at=told_at(info),
+        answered_at=answered_at(info),
     )
 
 
-def told_at(info: Mapping[str, Any]) -> datetime:
+def answered_at(info: Mapping[str, Any]) -> datetime:
     """Return when the server answered, by its clock, or by ours if the answer has no time."""
     text = info.get("ts")
     return parse_time(text) if text else datetime.now(UTC)

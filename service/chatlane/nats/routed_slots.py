@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from chatlane.errors import BusUnavailableError
-from chatlane.nats.jetstream import ApiRefusedError, JetStream, told_at
+from chatlane.nats.jetstream import ApiRefusedError, JetStream, answered_at
 from chatlane.observability.logs import get_logger
 from chatlane_schemas.topology.streams import StreamName
 
@@ -70,7 +70,7 @@ class RoutedSlots:
         """
         verb = f"CONSUMER.PAUSE.{_STREAM}.{durable}"
         info = await self._jetstream.request(f"CONSUMER.INFO.{_STREAM}.{durable}")
-        until = told_at(info) + _PAUSE
+        until = answered_at(info) + _PAUSE
         try:
             await self._jetstream.request(verb, {"pause_until": until.isoformat()})
             await self._until_paused(durable)

@@ -120,7 +120,7 @@ class Erasing:
         streams: All streams.
         key: Key of the erasure list.
         own_ids: Ids of our own account, which cannot be erased.
-        told: Callback for progress messages.
+        on_progress: Callback for progress messages.
         patience: How long to wait for routers, for turns and for the outbox.
         overwrite: True to overwrite deleted messages of streams on disk at once.
     """
@@ -132,7 +132,7 @@ class Erasing:
         key: ErasureKey,
         *,
         own_ids: frozenset[str] = frozenset(),
-        told: Callable[[str], None] = lambda _: None,
+        on_progress: Callable[[str], None] = lambda _: None,
         patience: timedelta = TIMEOUT,
         overwrite: bool = False,
     ) -> None:
@@ -143,7 +143,7 @@ class Erasing:
         self._finder = Finder(store.transaction, streams)
         self._key = key
         self._own_ids = own_ids
-        self._told = told
+        self._report_progress = on_progress
         self._patience = patience
 
     async def erase(
@@ -181,7 +181,9 @@ class Erasing:
             if not left:
                 break
             # Another process wrote in between, such as a turn that ended: erase that as well.
-            self._told(f"remaining: {', '.join(f'{left[store]} {store}' for store in left)}")
+            self._report_progress(
+                f"remaining: {', '.join(f'{left[store]} {store}' for store in left)}"
+            )
         async with self._transaction() as connection:
             if not left:
                 await erasure_list_sql.finish(connection, run.id)
@@ -190,19 +192,19 @@ class Erasing:
 
     async def _pass(self, run: _Run) -> None:
         await self._share_mixed(run)
-        self._told("deleting the sessions of this person")
+        self._report_progress("deleting the sessions of this person")
         await self._remove_sessions(run)
-        self._told("blanking messages in shared sessions")
+        self._report_progress("blanking messages in shared sessions")
         await self._blank_shared(run)
         await self._forget_quotes(run)
-        self._told("deleting lanes, dead letters, stored replies, audit details")
+        self._report_progress("deleting lanes, dead letters, stored replies, audit details")
         await self._delete_lanes(run)
         await self._delete_letters(run)
         await self._forget_replies(run)
         await self._clear_audit(run)
-        self._told("waiting for the outbox")
+        self._report_progress("waiting for the outbox")
         await self._await_outbox(run)
-        self._told("deleting from streams")
+        self._report_progress("deleting from streams")
         for stream in STREAMS_OF_PEOPLE:
             await self._erase_stream(run, stream)
         await self._delete_early_edits(run)
@@ -215,7 +217,7 @@ class Erasing:
             known = await erasure_list_sql.find(connection, listed(self._key, ids.identity, _FAR))
         is_begun = known is not None and known.finished_at is None
         if known is not None and is_begun and known.is_fenced and until in {None, known.until}:
-            self._told("continuing an interrupted erasure")
+            self._report_progress("continuing an interrupted erasure")
             return await self._resumed(known.id, ErasureScope(ids, known.until))
         erasure_id = known.id if known is not None and is_begun else uuid4()
         end = await self._fence(erasure_id, ids, until)
@@ -536,7 +538,7 @@ class Erasing:
 
     async def _look(self, run: _Run) -> dict[str, int]:
         """Return how much is left by store; empty if nothing is left."""
-        self._told("searching for remaining data")
+        self._report_progress("searching for remaining data")
         scope = run.scope
         ids = scope.ids
         async with self._transaction() as connection:

@@ -18,7 +18,7 @@ from chatlane.nats.jetstream import (
     JetStream,
     StoredMessage,
     StreamState,
-    told_at,
+    answered_at,
 )
 from chatlane.nats.stream_scan import open_pass
 from chatlane_schemas.topology import subjects
@@ -64,7 +64,7 @@ class StreamErasure:
     async def clock(self) -> datetime:
         """Return the current time by the clock that sets the times of messages."""
         info = await self._jetstream.request(f"STREAM.INFO.{StreamName.INBOUND}")
-        return told_at(info)
+        return answered_at(info)
 
     async def state(self, stream: StreamName) -> StreamState | None:
         """Return the state of a stream, or None if there is no such stream."""

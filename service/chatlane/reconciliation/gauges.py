@@ -156,7 +156,7 @@ class GaugeCollector:
         }
         for state in filter(None, states.values()):
             # Messages get their times from the server's clock; a router's clock may be minutes off.
-            self._clock_ahead = datetime.now(UTC) - state.told_at
+            self._clock_ahead = datetime.now(UTC) - state.answered_at
         missing = frozenset(name for name, state in states.items() if state is None)
         for stream in sorted(missing - self.missing_streams):
             _log.error("stream_missing", stream=stream)

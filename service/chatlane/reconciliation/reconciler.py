@@ -193,7 +193,7 @@ class Reconciler:
         if position.cursor == state.last_sequence:
             return None
         stored_at = await self._logs.find_stored_after(partition, position.cursor)
-        is_old = stored_at is not None and state.told_at - stored_at > self._patience
+        is_old = stored_at is not None and state.answered_at - stored_at > self._patience
         return Inconsistency.LOG_UNREAD if is_old else None
 
     def _report(self, found: Mapping[str, int]) -> None:

@@ -12,9 +12,9 @@ from chatlane.nats.jetstream import (
     JetStream,
     StoredMessage,
     StreamState,
+    answered_at,
     parse_time,
     stream_state,
-    told_at,
 )
 from chatlane.nats.stream_scan import open_pass
 from chatlane.reconciliation.stream_marks import StreamMark
@@ -39,12 +39,12 @@ class Look(NamedTuple):
 
     Attributes:
         max_age: How long the stream keeps messages; None without a limit.
-        told_at: Time of the answer, by the clock that sets the times of messages.
+        answered_at: Time of the answer, by the clock that sets the times of messages.
     """
 
     mark: StreamMark
     max_age: timedelta | None
-    told_at: datetime
+    answered_at: datetime
 
 
 class Held(NamedTuple):
@@ -101,7 +101,7 @@ class StreamContents:
             last_at=shown.last_stored_at,
         )
         age = int(info["config"].get("max_age", 0)) // 1000
-        return Look(mark, timedelta(microseconds=age) if age else None, shown.told_at)
+        return Look(mark, timedelta(microseconds=age) if age else None, shown.answered_at)
 
     @property
     def _server_id(self) -> str:
@@ -138,7 +138,7 @@ class StreamContents:
         )
         if oldest is None:
             return Backlog(pending + in_work, None, waiting=waiting)
-        age = max(timedelta(0), told_at(info) - oldest.stored_at)
+        age = max(timedelta(0), answered_at(info) - oldest.stored_at)
         return Backlog(pending + in_work, oldest.stored_at, age, waiting)
 
     async def is_ahead(self, durable: DurableSpec) -> bool:

@@ -113,7 +113,7 @@ class LostMessages:
                     stream, before.mark.last_seq + 1, look.mark.last_seq
                 )
             if stream is StreamName.ROUTED:
-                marked, lost = await self._search(marked, look.told_at)
+                marked, lost = await self._search(marked, look.answered_at)
                 found[Inconsistency.ROUTED_LOST] += lost
             async with self._transaction() as connection:
                 await stream_marks_sql.write(connection, stream, marked)
@@ -121,7 +121,7 @@ class LostMessages:
 
     async def _judge(self, stream: StreamName, before: Marked, look: Look) -> Marked:
         """Report the loss of a stream, if any, and return its new mark with the range to search."""
-        now, clock = look.mark, look.told_at
+        now, clock = look.mark, look.answered_at
         stored = None if before.mark.is_empty else await self._at_mark(stream, before, look)
         erased = await self._erased(stream, now, now.first_seq, now.last_seq)
         cut = NO_HOLES
@@ -297,7 +297,7 @@ def _unsynced_since(written_at: datetime, look: Look) -> datetime:
     """Return since when messages may be lost of a stream that was last written at this time."""
     if written_at.year == 1:
         # Nothing was ever written.
-        return look.told_at - (look.max_age or _UNSYNCED)
+        return look.answered_at - (look.max_age or _UNSYNCED)
     return written_at - _UNSYNCED
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chatlane.domain.deliveries import DeliveredPiece, NewDelivery
     from chatlane.postgres.pool import Connection
 
-MAX_TOLD: Final = 50
+MAX_REPORTED: Final = 50
 
 INSERT_SQL: Final[LiteralString] = """
 -- deliveries: outbound messages of a batch; after a restore, receipts may have been read before
@@ -165,7 +165,7 @@ RETURNING deliveries.session_id, message_id, deliveries.turn_id, part, failure, 
 """
 
 
-async def tell(
+async def report_failed(
     connection: Connection, turns: Iterable[tuple[UUID, UUID]]
 ) -> dict[UUID, tuple[Undelivered, ...]]:
     """Return the failed deliveries that each session's next turn reports, oldest first.
@@ -181,7 +181,7 @@ async def tell(
     for row in sorted(rows, key=lambda row: (row["changed_at"], row["message_id"])):
         if row["is_untold"]:
             found.setdefault(row["session_id"], []).append(_undelivered(row))
-    return {session_id: tuple(told[-MAX_TOLD:]) for session_id, told in found.items()}
+    return {session_id: tuple(failed[-MAX_REPORTED:]) for session_id, failed in found.items()}
 
 
 def _undelivered(row: Record) -> Undelivered:

@@ -282,7 +282,7 @@ class _Serving:
                 self._steps = await messages.steps_of_turns(
                     connection, again, _MAX_STEP_BYTES, with_reasoning=thoughtful
                 )
-            await self._tell(connection)
+            await self._report_failed_deliveries(connection)
             if self._granted:
                 hit(RouterPoint.CLAIMS_WRITTEN)
         if self._granted:
@@ -309,13 +309,13 @@ class _Serving:
             if turn is not None and status is RenewStatus.RENEWED:
                 self._effects.changed_turns.append(turn)
 
-    async def _tell(self, connection: PoolConnectionProxy) -> None:
+    async def _report_failed_deliveries(self, connection: PoolConnectionProxy) -> None:
         """Find the messages that the agents of granted turns have to know as not delivered."""
         turn_ids = {pending.request.turn_id for pending in self._granted}
-        told = [(self._turns[turn_id].session_id, turn_id) for turn_id in turn_ids]
-        told = [pair for pair in told if pair[0] in self._untold]
-        if told:
-            self._undelivered = await deliveries.tell(connection, told)
+        pairs = [(self._turns[turn_id].session_id, turn_id) for turn_id in turn_ids]
+        reporting = [pair for pair in pairs if pair[0] in self._untold]
+        if reporting:
+            self._undelivered = await deliveries.report_failed(connection, reporting)
 
     async def _find_steered(self, connection: PoolConnectionProxy) -> None:
         session_ids = {turn.session_id for turn in self._effects.changed_turns}

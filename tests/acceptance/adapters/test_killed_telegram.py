@@ -10,7 +10,7 @@ import pytest
 
 from chatlane_client import Answer, Turn
 from chatlane_devkit.platforms.telegram import Chat, TelegramServer, open_telegram_server
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.platforms.adapter_stage import AdapterStage, open_adapter_stage
 from tests.support.servers.backends import RunningPostgres, RunningServer
@@ -87,7 +87,7 @@ async def test_500_messages_survive_every_kill_in_order(
     stage: AdapterStage,
     nats_server: RunningServer,
     own_postgres: RunningPostgres,
-    tell: Tell,
+    report_line: ReportLine,
 ) -> None:
     """Telegram has no idempotency key: what a killed adapter was sending may be there twice."""
     chats = [telegram.people.private_chat(f"Person {number}") for number in range(CHATS)]
@@ -121,7 +121,7 @@ async def test_500_messages_survive_every_kill_in_order(
         assert doubled <= 3, "in a chat, one message at most for each kill of the adapter"
     marked = len(stage.adapter.events("piece_may_be_repeated"))
     assert doubles <= marked
-    tell(f"{doubles} messages are shown twice, {marked} were marked as perhaps sent before")
+    report_line(f"{doubles} messages are shown twice, {marked} were marked as perhaps sent before")
 
 
 def shown(chats: list[Chat]) -> int:

@@ -83,7 +83,7 @@ class BotScene:
         """Run the bot until the end of the block, which kills it."""
         arguments = ["-m", "chatlane", "bot", "--data", str(self.data), *options]
         async with started(self.directory, *arguments) as run:
-            await run.until_told("  look ")
+            await run.until_printed("  look ")
             yield run
 
     def new_bot(self) -> tuple[str, ...]:

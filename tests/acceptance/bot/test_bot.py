@@ -44,13 +44,13 @@ async def test_a_person_talks_to_the_bot_in_its_terminal_and_later_again(scene: 
     first = "--model", "openai:fake", "--base-url", scene.model.url
     async with scene.bot(*first) as run:
         run.say("hello")
-        await run.until_told("main> You said: hello (after 0 messages)")
+        await run.until_printed("main> You said: hello (after 0 messages)")
         await stopped(run)
 
     # It knows what it is, and the conversation goes on.
     async with scene.bot() as run:
         run.say("again")
-        await run.until_told("main> You said: again (after 1 messages)")
+        await run.until_printed("main> You said: again (after 1 messages)")
         await stopped(run)
 
 
@@ -60,7 +60,7 @@ async def test_the_conversation_of_the_terminal_is_in_the_console(scene: BotScen
     config.write_text(toml_text({"titles": True, "model": model}))
     async with scene.bot("--config", str(config)) as run:
         run.say("hello")
-        await run.until_told("main> You said: hello")
+        await run.until_printed("main> You said: hello")
         [link] = re.findall(r"^  console +(\S+)$", run.text, re.MULTILINE)
         url = link.partition("/sign-in")[0]
         async with httpx.AsyncClient(base_url=url, follow_redirects=True) as browser:
@@ -125,7 +125,7 @@ async def test_each_part_is_killed_and_each_message_is_answered_once(scene: BotS
         for number, (name, pid) in enumerate(parts_of(run).items()):
             await ann.write(f"one {number}.")
             os.kill(pid, signal.SIGKILL)
-            await run.until_told(f"{name} has ended")
+            await run.until_printed(f"{name} has ended")
             await ann.write(f"two {number}.")
             await ann.until_answered(f"two {number}.")
         count = len(parts_of(run))

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from chatlane_servers.binaries import server_directory
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.chaos import Plan, run_chaos
 from tests.support.nemesis import CRASH_POINT, WEIGHTS
 
@@ -34,11 +34,11 @@ PLAN: Final = Plan(
 
 @pytest.mark.timeout(420)
 async def test_whatever_breaks_every_conversation_sees_every_message_once_and_in_order(
-    tell: Tell,
+    report_line: ReportLine,
 ) -> None:
     with server_directory() as directory:
         outcome = await run_chaos(directory, PLAN)
-    tell(outcome.summary())
+    report_line(outcome.summary())
     assert not outcome.problems, outcome.report(PLAN)
     assert outcome.sent >= MESSAGES
     assert outcome.fault_count >= FAULTS

@@ -21,7 +21,7 @@ import pytest
 
 from chatlane.failpoints import RouterPoint, WorkerPoint
 from chatlane.nats.tasks import end_task
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.service.failpoint_scene import (
     AFTER_DEATHS,
     ONCE,
@@ -127,7 +127,7 @@ class Deaths:
 
     async def _until_answers_flow_from(self, router: Process) -> None:
         """Wait until a router does its work, or has ended by itself."""
-        await router.until_told("partitions_claimed")
+        await router.until_logged("partitions_claimed")
         flowing = asyncio.create_task(self.scene.until_answers_flow(FEW))
         ended = asyncio.create_task(router.wait(REACHED_WITHIN))
         await asyncio.wait([flowing, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -142,7 +142,7 @@ class Deaths:
             other = self.scene.service.router(self._name("router"))
             victim.start()
             # Answers flow without it, too, and who has nothing leaves nothing.
-            await other.until_told("partitions_claimed")
+            await other.until_logged("partitions_claimed")
             await self.scene.until_answers_flow(FEW)
             await other.kill()
             await victim.kill()
@@ -177,52 +177,56 @@ def _count(deaths: Deaths, pairs: int) -> str:
     return f"{pairs} pairs, {len(deaths.reached)} deaths, {messages} messages, {deaths.others} others killed"
 
 
-async def _routers_die(deaths: Deaths, pairs: Sequence[RouterPair], tell: Tell) -> None:
+async def _routers_die(
+    deaths: Deaths, pairs: Sequence[RouterPair], report_line: ReportLine
+) -> None:
     deaths.scene.service.worker("worker-1")
     await deaths.of_routers(pairs)
     assert deaths.reached == [point for pair in pairs for point in pair]
-    tell(_count(deaths, len(pairs)))
+    report_line(_count(deaths, len(pairs)))
 
 
-async def _workers_die(deaths: Deaths, pairs: Sequence[WorkerPair], tell: Tell) -> None:
+async def _workers_die(
+    deaths: Deaths, pairs: Sequence[WorkerPair], report_line: ReportLine
+) -> None:
     deaths.scene.service.router("router 1")
     await deaths.of_workers(pairs)
     assert deaths.reached == [point for pair in pairs for point in pair]
-    tell(_count(deaths, len(pairs)))
+    report_line(_count(deaths, len(pairs)))
 
 
 async def test_who_comes_after_a_dead_router_may_die_too(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     some = Random(SEED).sample(ROUTER_PAIRS, 3)  # noqa: S311 # the same every time
     async with open_deaths(tmp_path, nats_url, database_url, SEED) as deaths:
-        await _routers_die(deaths, some, tell)
+        await _routers_die(deaths, some, report_line)
 
 
 async def test_who_comes_after_a_dead_worker_may_die_too(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     some = Random(SEED).sample(WORKER_PAIRS, 3)  # noqa: S311 # the same every time
     async with open_deaths(tmp_path, nats_url, database_url, SEED) as deaths:
-        await _workers_die(deaths, some, tell)
+        await _workers_die(deaths, some, report_line)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", RouterPoint)
 async def test_every_pair_of_points_of_routers(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell, first: RouterPoint
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine, first: RouterPoint
 ) -> None:
     pairs = [pair for pair in ROUTER_PAIRS if pair[0] is first]
     seed = ROUTER_PAIRS.index(pairs[0])
     async with open_deaths(tmp_path, nats_url, database_url, seed) as deaths:
-        await _routers_die(deaths, pairs, tell)
+        await _routers_die(deaths, pairs, report_line)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 async def test_every_pair_of_points_of_workers(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with open_deaths(tmp_path, nats_url, database_url, SEED) as deaths:
-        await _workers_die(deaths, WORKER_PAIRS, tell)
+        await _workers_die(deaths, WORKER_PAIRS, report_line)

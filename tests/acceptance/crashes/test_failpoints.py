@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from chatlane.failpoints import POINTS, RouterPoint, WorkerPoint
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.service.failpoint_scene import (
     AFTER_DEATHS,
     WHEN_STOPPED,
@@ -54,7 +54,7 @@ async def die_in_turn(scene: Scene, points: Iterator[RouterPoint]) -> None:
     for point in points:
         process = scene.service.router(f"router {point}", crash_at=crash_at(point))
         if point in WHEN_STOPPED:
-            await process.until_told("partitions_claimed")
+            await process.until_logged("partitions_claimed")
             await scene.until_answers_flow()
             process.send(signal.SIGTERM)
         await until_dead(process, point)
@@ -82,7 +82,7 @@ async def die_of_others(scene: Scene) -> None:
 
 @pytest.mark.timeout(180)
 async def test_a_death_at_any_point_costs_nothing_but_time(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with open_short_leased_scene(tmp_path, nats_url, database_url, PEOPLE) as scene:
         await scene.start(routers=1, workers=1)
@@ -99,4 +99,6 @@ async def test_a_death_at_any_point_costs_nothing_but_time(
             await die_of_others(scene)
         await scene.verify()
         again = await scene.recorder.value("SELECT count(*) FROM turns WHERE attempt > 1")
-        tell(f"{len(POINTS)} points, {len(scene.users.sent)} messages, {again} turns tried again")
+        report_line(
+            f"{len(POINTS)} points, {len(scene.users.sent)} messages, {again} turns tried again"
+        )

@@ -26,7 +26,7 @@ import pytest
 from chatlane.failpoints import RouterPoint, WorkerPoint
 from chatlane_devkit.judge.event_log import EventLog
 from chatlane_devkit.judge.verdict import Run, judge, unwatched
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.service.failpoint_scene import (
     AFTER_DEATHS,
@@ -111,7 +111,7 @@ class Freezes:
         )
         process = start(name, freeze_at=f"{point}:{nth}")
         if point in WHEN_STOPPED:
-            await process.until_told("partitions_claimed")
+            await process.until_logged("partitions_claimed")
             await self.scene.until_answers_flow(FEW)
             process.send(signal.SIGTERM)
         if point in AFTER_DEATHS:
@@ -156,14 +156,14 @@ async def open_freezes(
         assert not found, "\n".join(found)
 
 
-async def _told(freezes: Freezes, tell: Tell) -> None:
+async def _told(freezes: Freezes, report_line: ReportLine) -> None:
     late = len(await freezes.scene.recorder.records.late())
     sent = len(freezes.scene.users.sent)
-    tell(f"{len(freezes.frozen)} frozen, {sent} messages, {late} late results")
+    report_line(f"{len(freezes.frozen)} frozen, {sent} messages, {late} late results")
 
 
 async def test_who_wakes_up_at_some_point_does_no_harm(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     chance = Random(SEED)  # noqa: S311 # the same every time
     routers = chance.sample(list(RouterPoint), 4)
@@ -173,18 +173,18 @@ async def test_who_wakes_up_at_some_point_does_no_harm(
             freezes.at_each(routers[:2]), freezes.at_each(routers[2:]), freezes.at_each(workers)
         )
         assert sorted(freezes.frozen) == sorted([*routers, *workers])
-        await _told(freezes, tell)
+        await _told(freezes, report_line)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(ROUNDS))
 async def test_who_wakes_up_at_any_point_does_no_harm(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell, seed: int
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine, seed: int
 ) -> None:
     async with open_freezes(tmp_path, nats_url, database_url, seed) as freezes:
         points: list[Point] = [*RouterPoint, *WorkerPoint]
         freezes.chance.shuffle(points)
         await asyncio.gather(freezes.at_each(points[::2]), freezes.at_each(points[1::2]))
         assert sorted(freezes.frozen) == sorted(points)
-        await _told(freezes, tell)
+        await _told(freezes, report_line)

@@ -5,7 +5,7 @@ from time import monotonic
 
 import pytest
 
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.service.scene import ALL_PARTITIONS, Scene, seconds_since
 
@@ -16,7 +16,9 @@ PER_SECOND = 120
 THOUGHT = timedelta(milliseconds=200)
 
 
-async def test_a_killed_router_costs_nothing_but_time(scene: Scene, tell: Tell) -> None:
+async def test_a_killed_router_costs_nothing_but_time(
+    scene: Scene, report_line: ReportLine
+) -> None:
     await scene.start()
     async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow()
@@ -26,10 +28,12 @@ async def test_a_killed_router_costs_nothing_but_time(scene: Scene, tell: Tell) 
         taken_over = seconds_since(killed_at)
         await scene.until_answers_flow()
     await scene.verify()
-    tell(f"partitions taken over after {taken_over}, {scene.recovery(killed_at)}")
+    report_line(f"partitions taken over after {taken_over}, {scene.recovery(killed_at)}")
 
 
-async def test_a_killed_worker_leaves_its_turns_to_the_other(scene: Scene, tell: Tell) -> None:
+async def test_a_killed_worker_leaves_its_turns_to_the_other(
+    scene: Scene, report_line: ReportLine
+) -> None:
     await scene.start(workers=0)
     for name in ("worker-1", "worker-2"):
         scene.service.worker(name, think=THOUGHT)
@@ -48,4 +52,4 @@ async def test_a_killed_worker_leaves_its_turns_to_the_other(scene: Scene, tell:
         "SELECT count(*) FROM turns WHERE id = ANY($1::uuid[]) AND attempt = 2", held
     )
     assert again >= 1
-    tell(f"{len(held)} turns were held, {scene.recovery(killed_at)}")
+    report_line(f"{len(held)} turns were held, {scene.recovery(killed_at)}")

@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.servers.backends import RunningPostgres, RunningServer
 from tests.support.servers.databases import migrated, open_database
 from tests.support.service.scene import Scene, open_scene, seconds_since
@@ -29,10 +29,10 @@ async def own_database_url(own_postgres: RunningPostgres) -> AsyncIterator[str]:
 
 
 async def test_a_killed_nats_server_costs_nothing_but_time(
-    nats_server: RunningServer, database_url: str, tmp_path: Path, tell: Tell
+    nats_server: RunningServer, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with open_scene(tmp_path, nats_server.url, database_url) as scene:
-        await _kill_amid_traffic(scene, nats_server, tell)
+        await _kill_amid_traffic(scene, nats_server, report_line)
 
 
 async def test_a_killed_postgres_costs_nothing_but_time(
@@ -40,13 +40,13 @@ async def test_a_killed_postgres_costs_nothing_but_time(
     own_postgres: RunningPostgres,
     own_database_url: str,
     tmp_path: Path,
-    tell: Tell,
+    report_line: ReportLine,
 ) -> None:
     async with open_scene(tmp_path, nats_url, own_database_url) as scene:
-        await _kill_amid_traffic(scene, own_postgres, tell)
+        await _kill_amid_traffic(scene, own_postgres, report_line)
 
 
-async def _kill_amid_traffic(scene: Scene, server: RunningServer, tell: Tell) -> None:
+async def _kill_amid_traffic(scene: Scene, server: RunningServer, report_line: ReportLine) -> None:
     await scene.start()
     async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow()
@@ -56,8 +56,8 @@ async def _kill_amid_traffic(scene: Scene, server: RunningServer, tell: Tell) ->
         await server.start()
         started_after = seconds_since(killed_at)
         await scene.until_answers_flow(1)
-        tell(f"server back after {started_after}, answers after {seconds_since(killed_at)}")
+        report_line(f"server back after {started_after}, answers after {seconds_since(killed_at)}")
         await scene.until_answers_flow()
     await scene.verify()
-    tell(scene.recovery(killed_at))
+    report_line(scene.recovery(killed_at))
     scene.require_running()

@@ -8,7 +8,7 @@ import pytest
 
 from chatlane_schemas import encode
 from chatlane_schemas.topology import subjects
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.acceptance.crashes import poisoned_router
 from tests.acceptance.crashes.poisoned_router import MARK
 from tests.support.eventually import eventually
@@ -29,7 +29,7 @@ PATIENCE: Final = timedelta(seconds=30)
 
 
 async def test_c21_a_message_that_kills_routers_is_set_aside_after_a_few_deaths(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     lease = timedelta(seconds=1)
     async with open_scene(tmp_path, nats_url, database_url, [ANN, EVE], lease=lease) as scene:
@@ -45,7 +45,7 @@ async def test_c21_a_message_that_kills_routers_is_set_aside_after_a_few_deaths(
         await scene.verify(dead=["process_killer"])
         assert scene.users.told(ANN) == ["#1 heard: ok", "#3 heard: still here?"]
         assert await scene.recorder.value("SELECT body FROM dead_letters") == encode(poison)
-        tell(f"{deaths} deaths")
+        report_line(f"{deaths} deaths")
 
 
 async def _restart_until_all_is_heard(scene: Scene, router: Process) -> int:

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from chatlane_client import open_connection
 from chatlane_schemas import Chat, InboundEvent, Sender, encode
 from chatlane_schemas.topology import subjects
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.service.load_users import Person, people
 from tests.support.service.processes import ACCOUNT, PLATFORM, TURN_AGENT
@@ -31,7 +31,7 @@ TOGETHER: Final = timedelta(seconds=30)
 
 
 async def test_c28_items_that_wait_in_a_client_are_not_given_to_another(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     members = people(ITEMS, [TURN_AGENT])
     async with open_scene(tmp_path, nats_url, database_url, members) as scene:
@@ -45,7 +45,7 @@ async def test_c28_items_that_wait_in_a_client_are_not_given_to_another(
         assert Counter(turn[0] for turn in turns) == {1: ITEMS}
         shares = Counter(turn[1] for turn in turns)
         assert shares.keys() == {"worker-1", "worker-2"}
-        tell(f"{ITEMS} turns of {LONGER} each: {dict(shares)}")
+        report_line(f"{ITEMS} turns of {LONGER} each: {dict(shares)}")
 
 
 async def _shorten_the_ack_wait(client: Client) -> None:

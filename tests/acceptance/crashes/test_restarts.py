@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.service.load_users import Person, people
 from tests.support.service.processes import TURN_AGENT, TURN_LEASE
@@ -28,7 +28,7 @@ STARTS_WITHIN = timedelta(seconds=2)
 @pytest.mark.timeout(180)
 @pytest.mark.slow
 async def test_c17_what_was_accepted_runs_once_wherever_the_router_dies(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     members = people(ROUNDS * NEWCOMERS, [TURN_AGENT])
     async with open_scene(tmp_path, nats_url, database_url, members, lease=SHORT_LEASE) as scene:
@@ -38,13 +38,15 @@ async def test_c17_what_was_accepted_runs_once_wherever_the_router_dies(
         for number in range(ROUNDS):
             await _die_amid(scene, members[number * NEWCOMERS : (number + 1) * NEWCOMERS])
             router.start()
-            await router.until_told("router_started", number + 2)
+            await router.until_logged("router_started", number + 2)
             await scene.recorder.until_owned(ALL_PARTITIONS)
             await scene.recorder.until_settled(scene.users)
         await scene.verify()
         turns = await scene.recorder.value("SELECT count(*) FROM turns")
         assert turns == ROUNDS * NEWCOMERS
-        tell(f"{ROUNDS} deaths within {LONGEST_LIFE} of a message, {seconds_since(began_at)}")
+        report_line(
+            f"{ROUNDS} deaths within {LONGEST_LIFE} of a message, {seconds_since(began_at)}"
+        )
 
 
 async def _die_amid(scene: Scene, newcomers: list[Person]) -> None:
@@ -99,7 +101,7 @@ async def test_c19_what_the_platform_replays_after_a_restart_starts_nothing(
         scene.process("router 1").start()
         for one in sent:
             await scene.users.repeat(ANN, one)
-        await scene.process("router 1").until_told("router_started", 2)
+        await scene.process("router 1").until_logged("router_started", 2)
         await scene.recorder.until_owned(ALL_PARTITIONS, besides=dead)
         written_at = monotonic()
         await scene.users.say(ANN, "new one")
@@ -108,7 +110,7 @@ async def test_c19_what_the_platform_replays_after_a_restart_starts_nothing(
 
 
 async def test_c20_a_turn_of_dead_processes_holds_nobody_up_beyond_its_lease(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, [ANN]) as scene:
         await scene.start(routers=1, workers=0, subscribers=0)
@@ -121,7 +123,9 @@ async def test_c20_a_turn_of_dead_processes_holds_nobody_up_beyond_its_lease(
         await scene.users.say(ANN, "hello?")
         await scene.verify()
         assert await scene.recorder.value("SELECT count(*) FROM sessions") == 1
-        tell(f"both were answered after {seconds_since(written_at)}, the lease being {TURN_LEASE}")
+        report_line(
+            f"both were answered after {seconds_since(written_at)}, the lease being {TURN_LEASE}"
+        )
 
 
 async def _begin_a_long_job(scene: Scene) -> None:

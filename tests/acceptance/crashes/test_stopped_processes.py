@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene, seconds_since
 
@@ -35,13 +35,13 @@ async def redelivered(scene: Scene) -> int:
 
 @pytest.mark.slow
 async def test_what_is_stopped_hands_over_at_once(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, lease=LONG_LEASE) as scene:
-        await _stop_amid_traffic(scene, tell)
+        await _stop_amid_traffic(scene, report_line)
 
 
-async def _stop_amid_traffic(scene: Scene, tell: Tell) -> None:
+async def _stop_amid_traffic(scene: Scene, report_line: ReportLine) -> None:
     await scene.start()
     async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow()
@@ -63,19 +63,21 @@ async def _stop_amid_traffic(scene: Scene, tell: Tell) -> None:
     assert await redelivered(scene) == 0
     await scene.verify()
     assert scene.users.slowest_since(stopped_at) < LONG_LEASE
-    tell(f"handed over after {handed_over}, exit 0 after {ended}, {scene.recovery(stopped_at)}")
+    report_line(
+        f"handed over after {handed_over}, exit 0 after {ended}, {scene.recovery(stopped_at)}"
+    )
 
 
 @pytest.mark.slow
 async def test_a_router_that_wakes_up_after_its_lease_changes_nothing(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, lease=SHORT_LEASE) as scene:
         await scene.start()
         async with scene.users.talking(PER_SECOND):
             for number in range(1, ROUNDS + 1):
                 await scene.until_answers_flow()
-                tell(f"taken over after {await _freeze_until_forgotten(scene, number)}")
+                report_line(f"taken over after {await _freeze_until_forgotten(scene, number)}")
         await scene.verify()
         scene.require_running()
 
@@ -89,13 +91,13 @@ async def _freeze_until_forgotten(scene: Scene, number: int) -> str:
     taken_over = seconds_since(frozen_at)
     await scene.until_answers_flow()
     frozen.send(signal.SIGCONT)
-    await frozen.until_told("partitions_lost", number)
+    await frozen.until_logged("partitions_lost", number)
     await scene.recorder.until_owned(ALL_PARTITIONS // 2, ALL_PARTITIONS // 2)
     return taken_over
 
 
 async def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
-    scene: Scene, tell: Tell
+    scene: Scene, report_line: ReportLine
 ) -> None:
     await scene.start(workers=0)
     frozen = scene.service.worker("worker-1", think=LONG_THOUGHT)
@@ -115,4 +117,4 @@ async def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
         await scene.until_answers_flow(10)
     await scene.verify()
     late = await scene.recorder.value("SELECT count(*) FROM late_results")
-    tell(f"{len(held)} turns were held, {late} late results")
+    report_line(f"{len(held)} turns were held, {late} late results")

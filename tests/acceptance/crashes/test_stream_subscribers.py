@@ -10,7 +10,7 @@ import pytest
 from chatlane_devkit.judge.event_log import read_handed
 from chatlane_devkit.judge.history import Handed
 from chatlane_devkit.judge.stream_checks import overlaps
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.service.load_users import people
 from tests.support.service.processes import STREAM_AGENT, Process
 from tests.support.service.scene import Scene, open_scene
@@ -21,7 +21,7 @@ PER_SECOND = 120
 
 
 async def test_a_killed_subscriber_loses_no_message_and_no_order(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     members = people(20, [STREAM_AGENT])
     async with open_scene(tmp_path, nats_url, database_url, members) as scene:
@@ -38,7 +38,7 @@ async def test_a_killed_subscriber_loses_no_message_and_no_order(
         assert {note.id for note in notes if note.what == "acknowledged"} == routed
         again = [note for note in notes if note.id == held.id and note.what == "given"]
         assert len(again) == 2
-        tell(
+        report_line(
             f"its message was given to the other after {again[1].at - killed_at:.1f} s, "
             f"{scene.recovery(killed_at)}"
         )

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from chatlane_schemas.topology import subjects
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.service.load_users import Person
 from tests.support.service.processes import ACCOUNT, PLATFORM, STREAM_AGENT, TURN_AGENT
 from tests.support.service.raw_publisher import publish_raw
@@ -85,7 +85,7 @@ FROM dead_letters
 
 
 async def test_bad_input_is_set_aside_within_a_second_and_holds_nobody_up(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, [ANN, BOB]) as scene:
         await scene.start(routers=1, workers=1, subscribers=1)
@@ -105,7 +105,7 @@ async def test_bad_input_is_set_aside_within_a_second_and_holds_nobody_up(
         assert {(its["digest"], its["reason"]) for its in told} == {
             (digest, row[0]) for digest, row in found.items()
         }
-        tell(f"slowest dead letter after {max(row[2] for row in found.values()):.2f} s")
+        report_line(f"slowest dead letter after {max(row[2] for row in found.values()):.2f} s")
 
 
 async def test_what_postgres_cannot_store_is_replaced_and_the_message_runs(

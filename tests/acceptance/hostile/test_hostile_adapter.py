@@ -78,7 +78,7 @@ async def scene(nats_url: str, database_url: str, tmp_path: Path) -> AsyncIterat
 async def test_only_the_adapter_that_floods_pays_for_it(scene: Scene) -> None:
     scene.patience = PATIENCE
     await scene.start(routers=2, workers=2, subscribers=1)
-    started = [await scene.process(name).until_told("router_started") for name in ROUTERS]
+    started = [await scene.process(name).until_logged("router_started") for name in ROUTERS]
     ports = [its["port"] for its in started]
     async with scene.users.talking(TALK_PER_SECOND):
         await scene.until_answers_flow(10)

@@ -289,7 +289,7 @@ async def everything_told(stage: Stage, collector: Collector) -> dict[str, str]:
     """Return all that is shown of it to anybody who is not in the conversation."""
     scene = stage.scene
     stage.look_at_command_lines()
-    started = await scene.process("router 1").until_told("router_started")
+    started = await scene.process("router 1").until_logged("router_started")
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{started['port']}") as client:
         told = {path: (await client.get(path)).text for path in ("/metrics", "/readyz", "/livez")}
     told["dead letters"] = "\n".join(row[0] for row in await scene.recorder.fetch(TOLD_SQL))

@@ -72,7 +72,7 @@ async def test_an_adapter_does_all_with_the_rights_of_its_account(
                 second = stage.another_adapter("second-adapter", **scene.variables_of_second())
                 second.start()
                 try:
-                    await second.until_told("adapter_started")
+                    await second.until_logged("adapter_started")
                     await stage.adapter.kill()
                     await scene.write(chat, "again")
                     await eventually(partial(is_answered, scene, chat, "again"), PATIENCE)

@@ -20,7 +20,7 @@ from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240), pytest.mark.slow]
 
-Tell = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 INTERRUPTED: Final = 130
 ERASED_WITHIN: Final = timedelta(seconds=60)
@@ -28,7 +28,7 @@ EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 
 
 async def test_the_demo_keeps_its_promises_while_everything_is_killed(
-    tmp_path: Path, tell: Tell
+    tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with started(tmp_path, "-m", "chatlane", "demo") as run:
         assert await run.process.wait() == 0, run.text
@@ -51,7 +51,7 @@ async def test_the_demo_keeps_its_promises_while_everything_is_killed(
     ):
         assert words in run.text
     for name, seconds in report["seconds"].items():
-        tell(f"{name}: {seconds:.1f} s")
+        report_line(f"{name}: {seconds:.1f} s")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_the_demo_fails_when_a_promise_is_not_kept(tmp_path: Path) -> None
 
 async def test_ctrl_c_in_the_middle_of_the_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     async with started(tmp_path, "-m", "chatlane", "demo") as run:
-        await run.until_told("killed router 1 with SIGKILL")
+        await run.until_printed("killed router 1 with SIGKILL")
         run.process.send_signal(signal.SIGINT)
         assert await run.process.wait() == INTERRUPTED
         assert run.processes() == []
@@ -107,7 +107,7 @@ async def test_ctrl_c_in_the_middle_of_the_demo_leaves_nothing_behind(tmp_path: 
 
 async def test_kill_9_of_the_demo_leaves_nothing_running(tmp_path: Path) -> None:
     async with started(tmp_path, "-m", "chatlane", "demo") as run:
-        await run.until_told("owns 16 of 32 partitions")
+        await run.until_printed("owns 16 of 32 partitions")
         assert len(run.processes()) >= 8
         run.process.kill()
         await run.until_nothing_is_left()
@@ -131,15 +131,15 @@ async def erase_own_data(browser: httpx.AsyncClient) -> None:
 async def test_dev_can_be_talked_to_from_its_directory(tmp_path: Path) -> None:
     state = tmp_path / ".chatlane" / "dev.toml"
     async with started(tmp_path, "-m", "chatlane", "dev") as run:
-        await run.until_told("/metrics")
+        await run.until_printed("/metrics")
         assert "nats://127.0.0.1:" in run.text
         assert "postgres://chatlane:" in run.text
         assert "chatlane chat --as ann" in run.text
         assert state.stat().st_mode & 0o077 == 0
         async with started(tmp_path, "-m", "chatlane", "chat", "--as", "ann") as chat:
             chat.say("hello there")
-            await chat.until_told("#1 heard: hello there")
-        await run.until_told("main → terminal: #1 heard: hello there")
+            await chat.until_printed("#1 heard: hello there")
+        await run.until_printed("main → terminal: #1 heard: hello there")
         async with started(tmp_path, "-m", "chatlane", "sessions") as sessions:
             assert await sessions.process.wait() == 0, sessions.text
             assert "agent:main:terminal:local:dm:ann" in sessions.text
@@ -163,7 +163,7 @@ async def test_a_second_dev_in_a_directory_refuses_and_leaves_the_first_one_alon
 ) -> None:
     state = tmp_path / ".chatlane" / "dev.toml"
     async with started(tmp_path, "-m", "chatlane", "dev", "--no-workers") as first:
-        await first.until_told("/metrics")
+        await first.until_printed("/metrics")
         address = state.read_text("utf-8")
         async with started(tmp_path, "-m", "chatlane", "dev") as second:
             assert await second.process.wait() == 1
@@ -185,7 +185,7 @@ async def test_dev_without_workers_lets_an_example_answer_with_the_declarations_
     )
     arguments = ("dev", "--no-workers", "--config", str(declared))
     async with started(tmp_path, "-m", "chatlane", *arguments) as run:
-        await run.until_told("/metrics")
+        await run.until_printed("/metrics")
         assert "owns 4 of 8 partitions" in run.text
         address = load_settings(tmp_path / ".chatlane" / "dev.toml", {}).nats.url
         assert address in run.text
@@ -195,9 +195,9 @@ async def test_dev_without_workers_lets_an_example_answer_with_the_declarations_
             started(tmp_path, "-m", "chatlane", "chat", "--as", "ann") as chat,
         ):
             chat.say("hello there")
-            await chat.until_told("pirate> You said: hello there (after 0 earlier messages)")
+            await chat.until_printed("pirate> You said: hello there (after 0 earlier messages)")
             chat.say("again")
-            await chat.until_told("pirate> You said: again (after 2 earlier messages)")
+            await chat.until_printed("pirate> You said: again (after 2 earlier messages)")
             assert chat.text.count("pirate> ") == 2
             worker.process.send_signal(signal.SIGINT)
             assert await worker.process.wait() == 0
@@ -208,9 +208,9 @@ async def test_dev_without_workers_lets_an_example_answer_with_the_declarations_
 @pytest.mark.slow
 async def test_a_person_chats_with_a_bot_of_the_emulated_telegram(tmp_path: Path) -> None:
     async with started(tmp_path, "-m", "chatlane", "dev", "--telegram-emulator") as run:
-        await run.until_told("You are Ann")
+        await run.until_printed("You are Ann")
         run.say("hello there")
-        await run.until_told("bot> #1 heard: hello there")
+        await run.until_printed("bot> #1 heard: hello there")
         run.process.send_signal(signal.SIGINT)
         assert await run.process.wait() == 0
         assert run.processes() == []

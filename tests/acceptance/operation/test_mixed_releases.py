@@ -17,7 +17,7 @@ from chatlane.postgres.migrations import known_versions
 from chatlane_devkit.judge.event_log import EventLog, read_event_log
 from chatlane_devkit.judge.verdict import Run, judge
 from chatlane_schemas.topology.streams import StreamName
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.servers.databases import grant_rights
 from tests.support.servers.migrations import apply_each
@@ -140,7 +140,7 @@ async def test_two_releases_share_the_work_on_the_way_up_and_back(
     empty_database_url: str,
     previous: PreviousRelease,
     tmp_path: Path,
-    tell: Tell,
+    report_line: ReportLine,
 ) -> None:
     async with open_scene(
         tmp_path,
@@ -160,7 +160,7 @@ async def test_two_releases_share_the_work_on_the_way_up_and_back(
                 await _deliver_with_receipts(stage)
                 await _go_back(stage)
             await _verify(stage)
-        tell(f"{len(scene.users.sent)} messages, {await _answers(scene)}")
+        report_line(f"{len(scene.users.sent)} messages, {await _answers(scene)}")
 
 
 async def _install(stage: Stage) -> None:
@@ -204,9 +204,9 @@ async def _upgrade(stage: Stage) -> None:
     await stage.kill("old-worker-1")
     await stage.until_work_flows(ALL_PARTITIONS)
     router = stage.scene.process("new router 2")
-    await router.until_told("topology_differs", count=2)
+    await router.until_logged("topology_differs", count=2)
     await apply_topology(stage.scene.service.settings)
-    await router.until_told("topology_mended", count=2)
+    await router.until_logged("topology_mended", count=2)
 
 
 async def _deliver_with_receipts(stage: Stage) -> None:
@@ -243,7 +243,7 @@ async def _go_back(stage: Stage) -> None:
     told = len(router.events("topology_differs"))
     await stage.apply_previous_topology()
     # Until then it writes events that no stream of the previous release stores.
-    await router.until_told("topology_differs", count=told + 1)
+    await router.until_logged("topology_differs", count=told + 1)
     stage.workers("old-worker-2")
     stage.subscribers("old subscriber 2")
     await stage.routers("old router 3")

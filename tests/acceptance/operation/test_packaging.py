@@ -117,11 +117,11 @@ async def test_dev_runs_from_installed_wheels_outside_a_checkout(
     assert await listed_commands(python, tmp_path) >= {"chat", "router", *DEVKIT_COMMANDS}
 
     async with started(tmp_path, "-m", "chatlane", "dev", python=str(python)) as run:
-        await run.until_told("/metrics")
+        await run.until_printed("/metrics")
         talk = started(tmp_path, "-m", "chatlane", "chat", "--as", "ann", python=str(python))
         async with talk as chat:
             chat.say("hello there")
-            await chat.until_told("heard: hello there")
+            await chat.until_printed("heard: hello there")
         run.process.send_signal(signal.SIGINT)
         assert await run.process.wait() == 0, run.text
     assert str(ROOT) not in run.text
@@ -147,7 +147,7 @@ async def test_a_bot_runs_from_installed_wheels_outside_a_checkout(
             options = ("--model", "openai:fake", "--base-url", model.url)
             async with started(tmp_path, *command, *options, python=str(python)) as run:
                 run.say("hello there")
-                await run.until_told("You said: hello there")
+                await run.until_printed("You said: hello there")
                 run.process.send_signal(signal.SIGINT)
                 assert await run.process.wait() == 0, run.text
     assert str(ROOT) not in run.text

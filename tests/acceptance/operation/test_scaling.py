@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.service.processes import PARTITIONS, Process
 from tests.support.service.scene import ALL_PARTITIONS, Scene, open_scene
 
@@ -37,7 +37,7 @@ async def stop(router: Process) -> int | None:
 
 
 async def test_routers_are_added_and_taken_away_under_load(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, lease=LONG_LEASE) as scene:
         await scene.start(routers=1, workers=2, subscribers=1)
@@ -60,11 +60,11 @@ async def test_routers_are_added_and_taken_away_under_load(
         await scene.verify()
         assert scene.users.slowest_since(grew_at) < LONG_LEASE
         require_no_take_overs(scene)
-        tell(f"1 to {MOST}: {grown}; {MOST} to 2: {scene.recovery(shrank_at)}")
+        report_line(f"1 to {MOST}: {grown}; {MOST} to 2: {scene.recovery(shrank_at)}")
 
 
 async def test_all_routers_are_replaced_one_by_one_under_load(
-    nats_url: str, database_url: str, tmp_path: Path, tell: Tell
+    nats_url: str, database_url: str, tmp_path: Path, report_line: ReportLine
 ) -> None:
     async with open_scene(tmp_path, nats_url, database_url, lease=LONG_LEASE) as scene:
         await scene.start(routers=1, workers=2, subscribers=1)
@@ -82,7 +82,7 @@ async def test_all_routers_are_replaced_one_by_one_under_load(
         await scene.verify()
         assert scene.users.slowest_since(began_at) < LONG_LEASE
         require_no_take_overs(scene)
-        tell(scene.recovery(began_at))
+        report_line(scene.recovery(began_at))
 
 
 async def test_more_routers_than_partitions_share_the_work_and_stand_by(

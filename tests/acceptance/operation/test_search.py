@@ -42,7 +42,7 @@ async def test_what_was_said_is_found_also_after_a_router_died(
         await scene.users.say(ANN, "another straw")
         await scene.process("router 1").kill()
         scene.process("router 1").start()
-        await scene.process("router 1").until_told("router_started", 2)
+        await scene.process("router 1").until_logged("router_started", 2)
 
         async def finds_straw() -> bool:
             return "another straw" in await found("straw", ANN)

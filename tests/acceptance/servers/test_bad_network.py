@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import pytest
 
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.acceptance.servers.flaky_proxy import FINE, FlakyProxy, Weather
 from tests.support.eventually import eventually
 from tests.support.servers.lossy_link import through
@@ -74,7 +74,7 @@ async def rough(nats_url: str, database_url: str, tmp_path: Path) -> AsyncIterat
 @pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_a_bad_network_costs_nothing_but_time(
-    rough: Rough, weather: Weather, tell: Tell
+    rough: Rough, weather: Weather, report_line: ReportLine
 ) -> None:
     scene = rough.scene
     per_second = 5 if weather.bytes_per_second else PER_SECOND
@@ -89,7 +89,7 @@ async def test_a_bad_network_costs_nothing_but_time(
         await scene.until_answers_flow(10)
     await scene.verify()
     scene.require_running()
-    tell(
+    report_line(
         f"{heard} answers to {BAD_SECONDS * per_second} messages while it was bad, "
         f"{scene.recovery(began_at)}"
     )
@@ -98,7 +98,7 @@ async def test_a_bad_network_costs_nothing_but_time(
 @pytest.mark.long
 @pytest.mark.timeout(300)
 async def test_connections_that_are_reset_amid_a_message_cost_nothing_but_time(
-    rough: Rough, tell: Tell
+    rough: Rough, report_line: ReportLine
 ) -> None:
     scene = rough.scene
     async with scene.users.talking(PER_SECOND):
@@ -110,13 +110,13 @@ async def test_connections_that_are_reset_amid_a_message_cost_nothing_but_time(
         await scene.until_answers_flow(10)
     await scene.verify()
     scene.require_running()
-    tell(scene.recovery(began_at))
+    report_line(scene.recovery(began_at))
 
 
 @pytest.mark.parametrize("server", ["nats", pytest.param("postgres", marks=pytest.mark.long)])
 @pytest.mark.timeout(180)
 async def test_connections_that_fall_silent_are_left(
-    rough: Rough, server: Literal["nats", "postgres"], tell: Tell
+    rough: Rough, server: Literal["nats", "postgres"], report_line: ReportLine
 ) -> None:
     """Half-open: nobody is told that the other end is gone, as where a gateway forgot them."""
     scene = rough.scene
@@ -133,7 +133,7 @@ async def test_connections_that_fall_silent_are_left(
         flow = seconds_since(began_at)
     await scene.verify()
     scene.require_running()
-    tell(f"answers flow after {flow}, {scene.recovery(began_at)}")
+    report_line(f"answers flow after {flow}, {scene.recovery(began_at)}")
 
 
 @pytest.mark.long

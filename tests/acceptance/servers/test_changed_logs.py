@@ -49,7 +49,7 @@ async def test_a_log_that_is_made_anew_is_read_from_its_beginning(
                 await scene.users.repeat(person, one)
         await _everybody_writes(scene)
         await scene.verify()
-        await scene.process("router 1").until_told("log_replaced")
+        await scene.process("router 1").until_logged("log_replaced")
 
 
 async def test_a_server_restored_from_a_copy_repeats_nothing(
@@ -72,7 +72,7 @@ async def test_a_server_restored_from_a_copy_repeats_nothing(
         await embedded_nats.start()
         await _everybody_writes(scene)
         await scene.recorder.until_settled(scene.users)
-        await scene.process("router 1").until_told("log_replaced")
+        await scene.process("router 1").until_logged("log_replaced")
         history = await scene.recorder.history(scene.users)
         # The end of every stream went with the old disk.
         kept = [its for its in scene.users.sent if its.envelope_id in history.stored_ids]
@@ -110,7 +110,7 @@ async def test_streams_restored_from_backups_under_a_router_repeat_nothing(
             person = next(its for its in scene.users.members if its.key == one.key)
             await scene.users.repeat(person, one)
         await scene.recorder.until_settled(scene.users)
-        await scene.process("router 1").until_told("log_replaced")
+        await scene.process("router 1").until_logged("log_replaced")
         history = await scene.recorder.history(scene.users)
         # The end of every restored stream is gone, and was dealt with before.
         gone = [its.envelope_id for its in said[len(said) // 2 :]]

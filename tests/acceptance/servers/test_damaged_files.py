@@ -17,7 +17,7 @@ from chatlane_devkit.judge.verdict import Run, judge
 from chatlane_servers.binaries import server_directory
 from chatlane_servers.embedded import NatsServer
 from chatlane_servers.processes import ServerStartError
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.servers.nats_cluster import NatsCluster, open_nats_cluster
 from tests.support.service.load_users import people
@@ -102,7 +102,7 @@ async def test_a_replica_with_damaged_files_that_comes_to_lead_costs_nothing(
     cluster: NatsCluster,
     database_url: str,
     tmp_path: Path,
-    tell: Tell,
+    report_line: ReportLine,
     damaged: tuple[str, Damage],
 ) -> None:
     async with open_scene(
@@ -123,7 +123,7 @@ async def test_a_replica_with_damaged_files_that_comes_to_lead_costs_nothing(
         await scene.verify()
         await cluster.until_equal(STREAMS, EQUAL_WITHIN)
         scene.require_running()
-        tell(f"{count} files")
+        report_line(f"{count} files")
 
 
 @pytest.mark.long
@@ -183,7 +183,7 @@ async def test_what_a_lone_server_loses_of_what_was_dealt_with_is_told_and_repea
         await alone.start()
         await _everybody_writes(scene)
         await scene.recorder.until_settled(scene.users)
-        await scene.process("router 1").until_told("log_replaced")
+        await scene.process("router 1").until_logged("log_replaced")
         history = await scene.recorder.history(scene.users)
         lost = said - set(history.stored_ids)
         # INBOUND ends with receipts.

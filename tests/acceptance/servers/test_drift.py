@@ -37,13 +37,13 @@ def becomes(port: int, state: str) -> Callable[[], Awaitable[bool]]:
 async def test_a_durable_that_is_deleted_is_noticed_and_made_again(scene: Scene) -> None:
     await scene.start(routers=1, workers=1, subscribers=1)
     router = scene.process("router 1")
-    port = (await router.until_told("router_started"))["port"]
+    port = (await router.until_logged("router_started"))["port"]
     async with scene.users.talking(30):
         await scene.until_answers_flow(10)
         jetstream = JetStream(scene.client)
         await jetstream.request(f"CONSUMER.DELETE.TURNS.{TURN_AGENT}")
         await eventually(becomes(port, "degraded"), PATIENCE)
-        told = await router.until_told("topology_differs")
+        told = await router.until_logged("topology_differs")
         assert told["detail"].startswith(f"durable {TURN_AGENT} on TURNS is missing")
         await apply_topology(scene.service.settings)
         await eventually(becomes(port, "ready"), PATIENCE)

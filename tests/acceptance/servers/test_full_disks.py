@@ -12,7 +12,7 @@ import pytest
 
 from chatlane_servers.binaries import server_directory, unprivileged_identity
 from chatlane_servers.embedded import NatsServer, PostgresServer
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.acceptance.servers.small_disk import SmallDisk, open_small_disk
 from tests.support.eventually import eventually
 from tests.support.servers.databases import migrated
@@ -62,7 +62,10 @@ async def small_postgres() -> AsyncIterator[tuple[PostgresServer, SmallDisk]]:
 
 
 async def test_without_room_for_nats_adapters_are_told_and_nothing_is_lost(
-    small_nats: tuple[NatsServer, SmallDisk], database_url: str, tmp_path: Path, tell: Tell
+    small_nats: tuple[NatsServer, SmallDisk],
+    database_url: str,
+    tmp_path: Path,
+    report_line: ReportLine,
 ) -> None:
     """A stream that could not be written takes nothing more until its server is restarted."""
     server, disk = small_nats
@@ -84,7 +87,7 @@ async def test_without_room_for_nats_adapters_are_told_and_nothing_is_lost(
         await scene.verify()
         scene.require_running()
     assert scene.users.put_off[0] < 2 * TOLD_WITHIN.total_seconds()
-    tell(f"answers flow {flow} after the restart")
+    report_line(f"answers flow {flow} after the restart")
 
 
 async def _say_until_put_off(scene: Scene) -> None:
@@ -95,7 +98,10 @@ async def _say_until_put_off(scene: Scene) -> None:
 
 
 async def test_without_room_for_postgres_messages_wait_in_the_log(
-    nats_url: str, small_postgres: tuple[PostgresServer, SmallDisk], tmp_path: Path, tell: Tell
+    nats_url: str,
+    small_postgres: tuple[PostgresServer, SmallDisk],
+    tmp_path: Path,
+    report_line: ReportLine,
 ) -> None:
     server, disk = small_postgres
     await execute(server, f"CREATE DATABASE {DATABASE}")
@@ -115,7 +121,7 @@ async def test_without_room_for_postgres_messages_wait_in_the_log(
             flow = seconds_since(began_at)
         await scene.verify()
         scene.require_running()
-    tell(f"answers flow {flow} after the restart")
+    report_line(f"answers flow {flow} after the restart")
 
 
 async def _until_nothing_is_written(server: PostgresServer) -> None:

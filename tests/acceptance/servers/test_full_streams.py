@@ -10,7 +10,7 @@ import pytest
 
 from chatlane.nats.jetstream import JetStream
 from chatlane_schemas.topology.streams import StreamName
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.service.scene import Scene, open_scene
 
@@ -60,11 +60,11 @@ async def scene(nats_url: str, database_url: str, tmp_path: Path) -> AsyncIterat
 
 @pytest.mark.parametrize("stream", [StreamName.OUTBOUND, StreamName.TURNS, StreamName.ROUTED])
 async def test_what_leads_to_a_full_stream_waits_and_all_goes_on_with_room(
-    scene: Scene, tell: Tell, stream: StreamName
+    scene: Scene, report_line: ReportLine, stream: StreamName
 ) -> None:
     scene.patience = PATIENCE
     await scene.start(routers=1, workers=2, subscribers=1)
-    port = (await scene.process("router 1").until_told("router_started"))["port"]
+    port = (await scene.process("router 1").until_logged("router_started"))["port"]
     async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow(10)
         await limit(scene, stream, ROOM)
@@ -79,4 +79,4 @@ async def test_what_leads_to_a_full_stream_waits_and_all_goes_on_with_room(
         await eventually(complains(port, is_full=False), PATIENCE)
     await scene.verify()
     scene.require_running()
-    tell(f"{len(scene.users.sent)} messages, refused {scene.users.refused} times")
+    report_line(f"{len(scene.users.sent)} messages, refused {scene.users.refused} times")

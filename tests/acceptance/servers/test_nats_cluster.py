@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from chatlane_servers.binaries import server_directory
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.servers.nats_cluster import NatsCluster, open_nats_cluster
 from tests.support.servers.nats_users import Keys, with_keys
 from tests.support.service.processes import USERS
@@ -109,7 +109,7 @@ async def start(scene: Scene, cluster: NatsCluster) -> None:
 
 
 async def strike(
-    cluster: NatsCluster, scene: Scene, fault: Fault, victim: str, tell: Tell
+    cluster: NatsCluster, scene: Scene, fault: Fault, victim: str, report_line: ReportLine
 ) -> timedelta:
     """Strike amid traffic, see answers flow without the victim, and mend it.
 
@@ -123,7 +123,7 @@ async def strike(
     await scene.until_answers_flow()
     gap = timedelta(seconds=monotonic() - struck_at)
     told = f"answers flow after {gap.total_seconds():.1f} s, {scene.recovery(struck_at)}"
-    tell(f"{fault.__name__} {victim}: {told}")
+    report_line(f"{fault.__name__} {victim}: {told}")
     await mend(cluster, name)
     await scene.until_answers_flow()
     return gap
@@ -138,10 +138,10 @@ async def verify(cluster: NatsCluster, scene: Scene) -> None:
 
 @pytest.mark.timeout(180)
 async def test_a_leader_that_is_killed_costs_nothing_but_time(
-    cluster: NatsCluster, clustered: Scene, tell: Tell
+    cluster: NatsCluster, clustered: Scene, report_line: ReportLine
 ) -> None:
     async with clustered.users.talking(PER_SECOND):
-        gap = await strike(cluster, clustered, kill, "INBOUND", tell)
+        gap = await strike(cluster, clustered, kill, "INBOUND", report_line)
     await verify(cluster, clustered)
     assert gap < LEADER_KILL_WITHIN
 
@@ -153,10 +153,10 @@ async def test_a_leader_that_is_killed_costs_nothing_but_time(
 @pytest.mark.parametrize("fault", [freeze, isolate, mute])
 @pytest.mark.parametrize("victim", ["INBOUND", "RESULTS", "meta", "adapter"])
 async def test_a_server_that_falls_silent_costs_nothing_but_time(
-    cluster: NatsCluster, clustered: Scene, tell: Tell, fault: Fault, victim: str
+    cluster: NatsCluster, clustered: Scene, report_line: ReportLine, fault: Fault, victim: str
 ) -> None:
     async with clustered.users.talking(PER_SECOND):
-        gap = await strike(cluster, clustered, fault, victim, tell)
+        gap = await strike(cluster, clustered, fault, victim, report_line)
     await verify(cluster, clustered)
     assert gap < SILENCE_WITHIN
 
@@ -164,11 +164,12 @@ async def test_a_server_that_falls_silent_costs_nothing_but_time(
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_leaders_that_are_killed_one_after_the_other_cost_nothing_but_time(
-    cluster: NatsCluster, clustered: Scene, tell: Tell
+    cluster: NatsCluster, clustered: Scene, report_line: ReportLine
 ) -> None:
     async with clustered.users.talking(PER_SECOND):
         gaps = [
-            await strike(cluster, clustered, kill, victim, tell) for victim in ("meta", *STREAMS)
+            await strike(cluster, clustered, kill, victim, report_line)
+            for victim in ("meta", *STREAMS)
         ]
     await verify(cluster, clustered)
     assert max(gaps) < LEADER_KILL_WITHIN

@@ -18,7 +18,7 @@ from chatlane_client import open_connection
 from chatlane_servers.binaries import server_directory
 from chatlane_servers.embedded import EmbeddedServer, NatsServer, PostgresServer
 from chatlane_servers.processes import ServerStartError
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.acceptance.servers.lossy_fs import LossyFs, open_lossy_fs
 from tests.support.eventually import eventually
 from tests.support.servers.databases import migrated
@@ -170,7 +170,7 @@ async def made_long_ago(disk: LossyFs, **settings: str) -> PostgresServer:
 
 @pytest.mark.timeout(600)
 async def test_a_service_that_loses_power_as_a_whole_loses_no_message(
-    disk: LossyFs, tmp_path: Path, tell: Tell
+    disk: LossyFs, tmp_path: Path, report_line: ReportLine
 ) -> None:
     """Only the platforms go on: they have what was not acknowledged, and what they were told."""
     nats = NatsServer(disk.directory / "nats", sync_always=True)
@@ -196,7 +196,7 @@ async def test_a_service_that_loses_power_as_a_whole_loses_no_message(
                 await cut_all(disk, scene, nats, postgres)
                 began_at = monotonic()
                 await scene.until_answers_flow()
-                tell(f"answers flow {seconds_since(began_at)} after the servers are back")
+                report_line(f"answers flow {seconds_since(began_at)} after the servers are back")
         await scene.verify()
         scene.require_running()
 

@@ -14,7 +14,7 @@ import pytest
 
 from chatlane_devkit.judge.history import History, LogEntry, Sent
 from chatlane_devkit.judge.verdict import Run, judge
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.backups.restore_drill import PATIENCE, Drill, open_drill
 from tests.support.eventually import eventually
 from tests.support.service.load_users import Person, people
@@ -45,7 +45,7 @@ async def drill(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     "drill", ["dump", pytest.param("base backup and log", marks=pytest.mark.long)], indirect=True
 )
 async def test_a_database_older_than_the_streams_decides_again_what_they_have(
-    drill: Drill, tell: Tell
+    drill: Drill, report_line: ReportLine
 ) -> None:
     await drill.start()
     async with drill.users.talking(PER_SECOND):
@@ -71,14 +71,14 @@ async def test_a_database_older_than_the_streams_decides_again_what_they_have(
     assert answered <= kept
     recalled = len(drill.scene.process("router 1").events("claim_recalled"))
     assert recalled > 0
-    tell(
+    report_line(
         f"{since - at_backup} of {len(drill.users.sent)} messages decided twice, "
         f"{recalled} forgotten claims recalled, nothing lost or repeated"
     )
 
 
 async def test_streams_older_than_the_database_lose_what_nobody_had_decided(
-    drill: Drill, tell: Tell
+    drill: Drill, report_line: ReportLine
 ) -> None:
     await _begin(drill, drill.back_up_streams)
     decided = len(drill.users.sent)
@@ -91,7 +91,7 @@ async def test_streams_older_than_the_database_lose_what_nobody_had_decided(
     await drill.catch_up()
     async with drill.users.talking(PER_SECOND):
         await drill.scene.until_answers_flow(ANSWERS)
-    await drill.scene.process("router 1").until_told("log_replaced")
+    await drill.scene.process("router 1").until_logged("log_replaced")
     history = await drill.history()
     # The end of each stream went; what had been decided before is known all the same.
     gone = {its.envelope_id for its in drill.users.sent} - set(history.stored_ids)
@@ -99,14 +99,14 @@ async def test_streams_older_than_the_database_lose_what_nobody_had_decided(
     found = _found(_whole(history, drill.users.sent, gone))
     assert not found, "\n".join(found)
     assert not _messages(history) & {its.message_id for its in lost}
-    tell(
+    report_line(
         f"{len(gone)} messages gone from the log and known, {len(lost)} that only its lost part "
         f"had, of {len(drill.users.sent) + len(lost)}"
     )
 
 
 async def test_both_older_at_different_moments_lose_what_neither_has(
-    drill: Drill, tell: Tell
+    drill: Drill, report_line: ReportLine
 ) -> None:
     await _begin(drill, drill.back_up_database)
     await drill.back_up_streams()
@@ -135,11 +135,15 @@ async def test_both_older_at_different_moments_lose_what_neither_has(
     assert not _messages(history) & {its.message_id for its in lost}
     results = {row[0] for row in await drill.scene.recorder.fetch("SELECT result_id FROM turns")}
     assert answered <= results
-    tell(f"{len(lost)} of {len(drill.users.sent) + len(lost)} messages were in neither backup")
+    report_line(
+        f"{len(lost)} of {len(drill.users.sent) + len(lost)} messages were in neither backup"
+    )
 
 
 @pytest.mark.long
-async def test_who_was_erased_since_the_backup_stays_erased(tmp_path: Path, tell: Tell) -> None:
+async def test_who_was_erased_since_the_backup_stays_erased(
+    tmp_path: Path, report_line: ReportLine
+) -> None:
     ann = Person(ANN)
     async with open_drill(tmp_path, [ann, *people(12)], more=MORE) as drill:
         await drill.start()
@@ -175,7 +179,9 @@ async def test_who_was_erased_since_the_backup_stays_erased(tmp_path: Path, tell
         assert [
             name for name in ("log_truncated", "log_messages_deleted") if router.events(name)
         ] == []
-        tell(f"nothing of one person is back, of {len(drill.users.sent)} messages of others all is")
+        report_line(
+            f"nothing of one person is back, of {len(drill.users.sent)} messages of others all is"
+        )
 
 
 async def _begin(drill: Drill, back_up: Callable[[], Awaitable[None]]) -> None:

@@ -16,7 +16,7 @@ from chatlane_servers.binaries import (
     server_directory,
     unprivileged_identity,
 )
-from tests.acceptance.conftest import Tell
+from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.servers.postgres_pair import PostgresPair, open_postgres_pair
 from tests.support.service.scene import Scene, open_scene, seconds_since
@@ -51,7 +51,7 @@ async def paired(nats_url: str, pair: PostgresPair, tmp_path: Path) -> AsyncIter
 
 
 async def test_a_demoted_primary_that_answers_reads_is_left(
-    pair: PostgresPair, paired: Scene, tell: Tell
+    pair: PostgresPair, paired: Scene, report_line: ReportLine
 ) -> None:
     async with paired.users.talking(PER_SECOND):
         await paired.until_answers_flow()
@@ -70,12 +70,12 @@ async def test_a_demoted_primary_that_answers_reads_is_left(
     paired.recorder.close()
     await paired.verify()
     paired.require_running()
-    tell(f"answers flow {flow} after the promotion, nobody at the old primary after {left}")
+    report_line(f"answers flow {flow} after the promotion, nobody at the old primary after {left}")
 
 
 @pytest.mark.long
 async def test_a_primary_that_is_killed_loses_nothing_that_was_committed(
-    pair: PostgresPair, paired: Scene, tell: Tell
+    pair: PostgresPair, paired: Scene, report_line: ReportLine
 ) -> None:
     async with paired.users.talking(PER_SECOND):
         await paired.until_answers_flow()
@@ -87,7 +87,7 @@ async def test_a_primary_that_is_killed_loses_nothing_that_was_committed(
         flow = seconds_since(promoted_at)
     await paired.verify()
     paired.require_running()
-    tell(f"answers flow {flow} after the promotion")
+    report_line(f"answers flow {flow} after the promotion")
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def loose_pair() -> AsyncIterator[PostgresPair]:
 
 
 async def test_a_standby_that_is_behind_takes_over_and_every_message_is_answered(
-    nats_url: str, loose_pair: PostgresPair, tmp_path: Path, tell: Tell
+    nats_url: str, loose_pair: PostgresPair, tmp_path: Path, report_line: ReportLine
 ) -> None:
     """Routers notice that the database went back, and say so; adapters deliver what comes of it."""
     async with open_scene(tmp_path, nats_url, loose_pair.dsn) as scene:
@@ -112,7 +112,7 @@ async def test_a_standby_that_is_behind_takes_over_and_every_message_is_answered
             await loose_pair.primary.kill()
             await loose_pair.promote()
             for name in ("router 1", "router 2"):
-                await scene.process(name).until_told("database_regressed")
+                await scene.process(name).until_logged("database_regressed")
             await scene.until_answers_flow()
         await scene.until_all_is_heard()
         port = scene.process("router 1").events("router_started")[-1]["port"]
@@ -122,4 +122,4 @@ async def test_a_standby_that_is_behind_takes_over_and_every_message_is_answered
         assert "database_regressed" in told["complaints"]
         scene.require_running()
         history = await scene.recorder.history(scene.users)
-        tell("\n".join(judge(Run(history)).problems) or "nothing was wrong")
+        report_line("\n".join(judge(Run(history)).problems) or "nothing was wrong")

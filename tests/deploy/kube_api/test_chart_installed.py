@@ -92,7 +92,7 @@ def first_two(cluster: Cluster) -> list[str]:
 
 @pytest.mark.parametrize("variant", ROUTERS)
 async def test_a_variant_is_installed_and_tested_and_removed_without_its_data(
-    variant: str, cluster: Cluster, tell: Callable[[str], None]
+    variant: str, cluster: Cluster, report_line: Callable[[str], None]
 ) -> None:
     clock = asyncio.get_running_loop().time
     await prepare(cluster, variant)
@@ -109,7 +109,7 @@ async def test_a_variant_is_installed_and_tested_and_removed_without_its_data(
     cluster.machines.started.clear()
     begin = clock()
     await cluster.run(chart_command())
-    tell(
+    report_line(
         f"chart, {variant}: {first:.0f} s for an installation, {clock() - begin:.0f} s for a release"
     )
     await until_routers(cluster, "2", ROUTERS[variant])

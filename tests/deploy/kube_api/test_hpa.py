@@ -42,7 +42,7 @@ async def replicas(cluster: Cluster, name: str) -> int:
 
 
 async def test_workers_are_added_before_turns_wait_for_long(
-    cluster: Cluster, tell: Callable[[str], None]
+    cluster: Cluster, report_line: Callable[[str], None]
 ) -> None:
     cluster.figures.external |= {ROUTERS: 0, WORKERS: 16}
     cluster.figures.processors[NAMESPACE] = 0.1
@@ -65,7 +65,7 @@ async def test_workers_are_added_before_turns_wait_for_long(
         )
     numbers = [number for _, number in ready]
     longest = workers.longest_wait(0, LOAD.after)
-    tell(f"4 workers became {numbers[-1]}; the longest wait of a turn was {longest:.1f} s")
+    report_line(f"4 workers became {numbers[-1]}; the longest wait of a turn was {longest:.1f} s")
     assert workers.longest_wait(-LOAD.before, 0) < 1
     assert longest <= MOST_WAIT_SECONDS
     assert numbers[-1] > 4

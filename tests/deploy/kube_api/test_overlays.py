@@ -29,7 +29,7 @@ def zones(pods: list[dict[str, dict[str, str]]]) -> list[str]:
 
 @pytest.mark.parametrize("overlay", ["production", "production-external"])
 async def test_an_overlay_is_rolled_out_and_released_by_the_commands_of_the_readme(
-    overlay: str, cluster: Cluster, tell: Callable[[str], None]
+    overlay: str, cluster: Cluster, report_line: Callable[[str], None]
 ) -> None:
     clock = asyncio.get_running_loop().time
     begin = clock()
@@ -55,7 +55,9 @@ async def test_an_overlay_is_rolled_out_and_released_by_the_commands_of_the_read
     cluster.set_release("2")
     begin = clock()
     await cluster.run(release(overlay))
-    tell(f"{overlay}: {first:.0f} s for a first roll-out, {clock() - begin:.0f} s for a release")
+    report_line(
+        f"{overlay}: {first:.0f} s for a first roll-out, {clock() - begin:.0f} s for a release"
+    )
 
     assert await cluster.ready("router", "2" * 64) == ROUTERS
     images = [image[-64:] for name, image in cluster.machines.started if name != "nats"]

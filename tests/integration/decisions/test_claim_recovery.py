@@ -215,7 +215,7 @@ class FakeAccess:
 
     async def get_state(self, _log: str) -> Any:  # noqa: ANN401 # what is asked of it
         self.asked += 1
-        return type("State", (), {"generation": "g", "told_at": at("10:05")})
+        return type("State", (), {"generation": "g", "answered_at": at("10:05")})
 
     async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:
         return at("09:00") if partition.number == 1 and sequence < 5 else None

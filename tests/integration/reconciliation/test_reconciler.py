@@ -210,7 +210,7 @@ class LogsOfAnotherClock(LogAccess):
     @override
     async def get_state(self, log: LogName) -> StreamState:
         state = await super().get_state(log)
-        return replace(state, told_at=state.told_at - self.behind)
+        return replace(state, answered_at=state.answered_at - self.behind)
 
     @override
     async def find_stored_after(self, partition: PartitionId, sequence: int) -> datetime | None:

@@ -103,7 +103,7 @@ async def open_adapter_stage(
     async with _working(nats_url, answer, keys):
         router.start()
         adapter.start()
-        await adapter.until_told("adapter_started")
+        await adapter.until_logged("adapter_started")
         try:
             yield stage
         finally:

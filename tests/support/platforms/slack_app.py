@@ -111,7 +111,7 @@ async def open_slack_app(
         app = SlackApp(service, slack, *workspaces, agent, adapter)
         await service.until_started(router)
         adapter.start()
-        await adapter.until_told("socket_opened" if uses_socket else "requests_served")
+        await adapter.until_logged("socket_opened" if uses_socket else "requests_served")
         try:
             yield app
         finally:

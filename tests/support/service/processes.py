@@ -213,7 +213,7 @@ class Process(Program):
         self.told += [json.loads(line) for line in lines]
         return [told for told in self.told if told.get("event") == name]
 
-    async def until_told(self, name: str, count: int = 1) -> dict[str, Any]:
+    async def until_logged(self, name: str, count: int = 1) -> dict[str, Any]:
         """Wait until it has logged something so often; return what it logged last."""
 
         def has_told() -> list[dict[str, Any]]:
@@ -365,7 +365,7 @@ class Service:
     async def until_started(self, *routers: Process) -> None:
         """Wait until routers route."""
         for router in routers:
-            await router.until_told("router_started")
+            await router.until_logged("router_started")
 
     async def stop(self) -> None:
         """End everything at once; what is tested is over."""

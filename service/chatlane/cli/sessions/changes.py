@@ -168,8 +168,8 @@ def stop(
     if as_json:
         print_json([reply])
         return
-    what = "nothing ran" if reply.turn_id is None else f"turn {reply.turn_id} is stopped"
-    typer.echo(f"{what}; {reply.dropped} waiting messages are not answered")
+    outcome = "nothing ran" if reply.turn_id is None else f"turn {reply.turn_id} is stopped"
+    typer.echo(f"{outcome}; {reply.dropped} waiting messages are not answered")
 
 
 def label(

@@ -372,8 +372,8 @@ def remove(
     # Asked between two connections, because users may take a long time.
     view = ask(config, principal, found)
     if not is_sure:
-        what = plain(view.title or view.session_key).plain
-        typer.confirm(f"Delete {view.id} ({what}, {view.message_count} rows)?", abort=True)
+        name = plain(view.title or view.session_key).plain
+        typer.confirm(f"Delete {view.id} ({name}, {view.message_count} rows)?", abort=True)
     ask(config, principal, removed)
     typer.echo(f"{view.id} is deleted")
 

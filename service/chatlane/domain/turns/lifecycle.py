@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 _REPEATS: Final = tuple(timedelta(seconds=s) for s in (3, 10, 30, 60, 120, 300))
 MAX_TURN_MESSAGES: Final = 50
 MAX_TURN_BYTES: Final = 256 * 1024
-# A turn that waits at least this long for its agent tells the chat so.
-_TOLD_FROM: Final = timedelta(seconds=10)
+# The chat gets a notice of a turn that waits at least this long for its agent.
+_NOTICE_AFTER: Final = timedelta(seconds=10)
 # Attempts in a row, over all turns of a session, that may be lost with their workers.
 _STUCK_AFTER: Final = 3
 
@@ -192,7 +192,7 @@ def wait_for_agent(
     effects.changed_turns.append(turn)
     effects.due_within(wait)
     note_waiting(turn, session, at, WaitReason.UNAVAILABLE, effects, until=at + wait)
-    if not turn.wait_told and waited + wait >= _TOLD_FROM and unavailable.target is not None:
+    if not turn.wait_told and waited + wait >= _NOTICE_AFTER and unavailable.target is not None:
         turn.wait_told = True
         notice_id = derived_id(time_of(turn.id), turn.id.bytes, "unavailable notice")
         target, kind = unavailable.target, OutboundKind.NOTICE

@@ -147,7 +147,7 @@ async def test_a_revoked_token_lets_the_account_wait(world: World) -> None:
     await world.until_said(dm, "heard hello")
     token = world.server.token
     await world.server.revoke()
-    waits = await world.stage.adapter.until_told("account_refused")
+    waits = await world.stage.adapter.until_logged("account_refused")
     assert waits["credential"] == "token"
     world.stage.adapter.require_running()
     world.write(dm, person, "are you there")
@@ -165,7 +165,7 @@ async def test_a_second_process_takes_over_where_the_first_ends(world: World) ->
     other = world.stage.another_adapter("second-adapter")
     other.start()
     try:
-        await other.until_told("adapter_started")
+        await other.until_logged("adapter_started")
         world.write(dm, person, "hello")
         await world.until_said(dm, "heard hello")
         identified = world.server.gateway.identified

@@ -103,7 +103,7 @@ async def app(
         adapter = Process("adapter", ["-c", _RUN, "mail"], directory, **variables)
         await service.until_started(service.router("router 1"))
         adapter.start()
-        await adapter.until_told("mail_served")
+        await adapter.until_logged("mail_served")
         yield App(server, agent, port)
         await adapter.stop()
         assert adapter.exit_code == 0

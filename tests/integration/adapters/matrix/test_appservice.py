@@ -144,7 +144,7 @@ async def test_each_account_answers_its_people_with_its_rights_once_also_after_a
             keys=keys,
         ) as stage,
     ):
-        await stage.adapter.until_told("requests_served")
+        await stage.adapter.until_logged("requests_served")
         of_carol = await carol.open_room(BOT, is_direct=True)
         await carol.say(of_carol, "early")
         of_dave = await dave.open_room(SUPPORT, is_direct=True)

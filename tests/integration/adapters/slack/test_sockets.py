@@ -80,6 +80,6 @@ async def test_another_process_takes_over(app: SlackApp) -> None:
         await eventually(lambda: channel.answers_shown() == ["heard hello"])
     finally:
         app.adapter.start()
-        await app.adapter.until_told("adapter_started", 2)
+        await app.adapter.until_logged("adapter_started", 2)
         await other.stop()
-        await app.adapter.until_told("socket_opened", opened + 1)
+        await app.adapter.until_logged("socket_opened", opened + 1)

@@ -99,7 +99,7 @@ async def test_a_draft_whose_answer_got_lost_is_counted_and_shown_again_where_it
     assert len(chat.drafts) == 1
     world.telegram.faults.lose_answers("sendMessage", chat_id=group.id)
     world.write(group, "@chatlane_test_bot write", ann)
-    await world.stage.adapter.until_told("draft_may_be_left")
+    await world.stage.adapter.until_logged("draft_may_be_left")
     world.agent.may_end.set()
     await eventually(lambda: chat.said == ["Once upon a time"])
     await eventually(lambda: group.said[-1] == "Once upon a time")

@@ -103,7 +103,7 @@ async def test_a_revoked_token_lets_the_account_wait(world: World) -> None:
     try:
         # The poll in hand was accepted before.
         world.write(world.new_chat(), "hello")
-        await world.stage.adapter.until_told("account_refused")
+        await world.stage.adapter.until_logged("account_refused")
         assert world.telegram.world.updates.polls <= calls + 3
         assert world.stage.adapter.is_running
     finally:

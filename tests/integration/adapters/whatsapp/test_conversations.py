@@ -75,7 +75,7 @@ async def app(
         adapter = Process("adapter", ["-c", _RUN, "whatsapp"], directory, **variables)
         await service.until_started(service.router("router 1"))
         adapter.start()
-        await adapter.until_told("requests_served")
+        await adapter.until_logged("requests_served")
         yield App(whatsapp, agent, adapter)
         await adapter.stop()
         assert adapter.exit_code == 0
