@@ -49,7 +49,7 @@ async def test_a_killed_worker_leaves_its_turns_to_the_other(
         await scene.until_answers_flow()
     await scene.verify()
     again = await scene.recorder.value(
-        "SELECT count(*) FROM turns WHERE id = ANY($1::uuid[]) AND attempt = 2", held
+        "SELECT count(*) FROM turns WHERE id = ANY($1::uuid[]) AND attempt >= 2", held
     )
     assert again >= 1
     report_line(f"{len(held)} turns were held, {scene.recovery(killed_at)}")
