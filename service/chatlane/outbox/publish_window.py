@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW: Final = 256
 # Measured memory of a row in addition to its payload.
 _ROW_BYTES: Final = 1000
-# The pump yields to the event loop after so many publishes, so that acknowledgements get handled.
-_YIELD_EVERY: Final = 32
+# The pump yields to the event loop after so many publishes, so that acknowledgements get handled. The
+# publishes between are one write to the socket, which costs as much as dozens of them.
+_YIELD_EVERY: Final = 128
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 2.0
 # The database also holds the full content of these messages. If the stream is full, they are
