@@ -9,6 +9,7 @@ from chatlane_bridges.answers.answer_follower import Answer, AnswerFollower, Put
 from chatlane_bridges.answers.answer_steps import Step
 from chatlane_bridges.answers.person_service import PersonService
 from chatlane_client import Submission
+from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.session_api.sessions import SessionView
 
 
@@ -21,12 +22,14 @@ class Place:
         after_seq: Place of a row before the words.
         request_id: Id of the request that submits them; the same for a repeated one.
         joined: The message of an earlier request that has these words.
+        attachments: Files that are submitted with the words.
     """
 
     session: SessionView
     after_seq: int = 0
     request_id: str | None = None
     joined: Submission | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 class AnswerStream:
@@ -134,7 +137,10 @@ class AnswerStream:
                     # Before the words, so that no piece of the answer is missed.
                     updates = await stack.enter_async_context(sessions.watch(place.session.id))
                     submission = place.joined or await sessions.submit(
-                        place.session.id, words, request_id=place.request_id
+                        place.session.id,
+                        words,
+                        attachments=place.attachments,
+                        request_id=place.request_id,
                     )
                 follower = AnswerFollower(
                     self._service,

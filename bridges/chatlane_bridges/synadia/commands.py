@@ -76,6 +76,7 @@ def offer(
 
     try:
         from chatlane_bridges.synadia.offer import offer_agents
+        from chatlane_client.media.store import MediaStoreError
     except ModuleNotFoundError as error:
         exit_without("synadia", error)
     from chatlane_bridges.synadia.settings import OfferSettings, read_declarations
@@ -90,4 +91,8 @@ def offer(
         typer.echo(f"the file with the agents cannot be read: {error}", err=True)
         raise typer.Exit(WRONG_SETTINGS) from None
     configure_logs(settings.log_level)
-    asyncio.run(offer_agents(settings, declared, typer.echo))
+    try:
+        asyncio.run(offer_agents(settings, declared, typer.echo))
+    except MediaStoreError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(WRONG_SETTINGS) from None

@@ -1,15 +1,18 @@
 """An agent of chatlane as callers on NATS find it: a durable conversation behind a prompt."""
 
 import asyncio
+import binascii
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from mimetypes import guess_type
 from typing import Final
 from weakref import WeakValueDictionary
 
 from nats.aio.client import Client
+from obstore.exceptions import BaseError
 from synadia_ai.agent_service import (
     AgentService,
     CallNext,
@@ -39,7 +42,10 @@ from chatlane_client import (
 )
 from chatlane_client.frameworks.shared.files import load_file
 from chatlane_client.frameworks.shared.options import TurnOptions
+from chatlane_client.media.store import MediaRefusedError, MediaStore, chat_folder
+from chatlane_schemas import Attachment as StoredFile
 from chatlane_schemas import new_envelope_id
+from chatlane_schemas.inbound import MAX_ATTACHMENTS
 from chatlane_schemas.live_turns import TurnOutcome
 from chatlane_schemas.questions import OpenQuestionView
 from chatlane_schemas.session_api.people import Person
@@ -49,6 +55,7 @@ _MESSAGE_ID: Final = "Nats-Msg-Id"
 # A chunk is far below the largest message of a NATS server.
 _CHUNK_CHARACTERS: Final = 64 * 1024
 _MAX_FILE_BYTES: Final = 512 * 1024
+_UNKNOWN: Final = "application/octet-stream"
 _message_id: ContextVar[str | None] = ContextVar("message_id", default=None)
 
 
@@ -56,9 +63,16 @@ class OfferedAgent:
     """Answers the prompts for one declared agent."""
 
     def __init__(
-        self, client: Client, settings: OfferSettings, name: str, declared: DeclaredAgent
+        self,
+        client: Client,
+        settings: OfferSettings,
+        name: str,
+        declared: DeclaredAgent,
+        store: MediaStore | None,
     ) -> None:
+        """Create it; without a store for their files, callers attach none."""
         self._client = client
+        self._store = store
         self._settings = settings
         self._name = name
         self._declared = declared
@@ -73,8 +87,8 @@ class OfferedAgent:
             session_name=self._name,
             nc=bus,
             description=self._declared.description,
-            # Messages refer to files, and there is no store for what a caller attaches.
-            attachments_ok=False,
+            # Messages refer to files, so what a caller attaches needs a store.
+            attachments_ok=self._store is not None,
             min_sender_trust="any" if self._declared.person else "signed",
             interceptors=[_MessageIds()],
             max_concurrent_prompts=self._settings.prompts,
@@ -104,7 +118,11 @@ class OfferedAgent:
         async def find() -> Place:
             session = await self._session(service)
             key = _message_id.get()
-            return Place(session, request_id=None if key is None else self._id(person, key))
+            return Place(
+                session,
+                request_id=None if key is None else self._id(person, key),
+                attachments=await self._files(person, envelope.attachments or ()),
+            )
 
         following = AnswerStream(service, put)
         lock = self._turns.setdefault(person.id, asyncio.Lock())
@@ -120,6 +138,36 @@ class OfferedAgent:
             raise RequestRejectedError(400, exc.message) from None
         except ChatlaneClientError as exc:
             raise RequestRejectedError(503, f"the service is away: {type(exc).__name__}") from None
+
+    async def _files(self, person: Person, sent: Sequence[Attachment]) -> tuple[StoredFile, ...]:
+        """Keep the files of a prompt, and return the references to them.
+
+        Raises:
+            RequestRejectedError: They are not kept.
+        """
+        if self._store is None or not sent:
+            return ()
+        if len(sent) > MAX_ATTACHMENTS:
+            raise RequestRejectedError(400, f"a message has at most {MAX_ATTACHMENTS} attachments")
+        folder = chat_folder(person.platform, person.account, person.id)
+        try:
+            return tuple(
+                [
+                    await self._store.keep(
+                        folder,
+                        _once(file.to_bytes()),
+                        media_type=guess_type(file.filename)[0] or _UNKNOWN,
+                        name=file.filename,
+                    )
+                    for file in sent
+                ]
+            )
+        except binascii.Error:
+            raise RequestRejectedError(400, "an attachment is no base64") from None
+        except MediaRefusedError as exc:
+            raise RequestRejectedError(400, str(exc)) from None
+        except BaseError:
+            raise RequestRejectedError(503, "the store of files is away") from None
 
     def _person(self, stream: PromptStream) -> Person:
         sender = stream.sender
@@ -230,6 +278,10 @@ class _MessageIds:
         """Run a request with its id."""
         _message_id.set(ctx.headers.get(_MESSAGE_ID))
         await call_next()
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 def _chunks(text: str) -> Iterator[str]:

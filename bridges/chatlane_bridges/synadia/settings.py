@@ -129,6 +129,16 @@ class OfferSettings(SynadiaSettings):
         Name | None, Field(description="Account that they talk to; else the principal.")
     ] = None
     prompts: Annotated[int, Field(ge=2, le=1000, description="Prompts at once for an agent.")] = 64
+    media_url: Annotated[
+        str | None, Field(description="The store for files of prompts, as adapters have it.")
+    ] = None
+    media_public_url: Annotated[
+        str | None, Field(description="Address under which workers reach a local directory.")
+    ] = None
+    media_listen_host: Annotated[
+        str, Field(description="Address that serves a local directory.")
+    ] = "127.0.0.1"
+    media_listen_port: Annotated[int, Field(ge=0, le=65535, description="Its port.")] = 0
 
 
 def read_declarations(path: Path) -> Declarations:

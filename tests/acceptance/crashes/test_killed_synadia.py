@@ -12,11 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import nats
 import pytest
 from synadia_ai.agents import (
     Agent,
     Agents,
+    Attachment,
     DiscoverFilter,
     PromptExtras,
     PromptInterceptorContext,
@@ -26,6 +28,7 @@ from synadia_ai.agents import (
 )
 
 from chatlane_client import SessionApi, TranscriptApi, open_connection
+from chatlane_schemas import Attachment as StoredFile
 from chatlane_schemas.results import Role
 from chatlane_schemas.session_api.transcripts import TranscriptEntry
 from tests.support.bridges import synadia_host
@@ -42,6 +45,7 @@ pytestmark = [
 PATIENCE: Final = timedelta(seconds=120)
 # Longer than a router is away.
 LEASE: Final = timedelta(seconds=15)
+PNG: Final = b"\x89PNG\r\n\x1a\n red"
 
 
 @dataclass
@@ -83,11 +87,19 @@ class Stage:
 
         return (await eventually(found, PATIENCE))[0]
 
-    async def ask(self, answered: Answered, text: str, context: Mapping[str, str]) -> None:
+    async def ask(
+        self,
+        answered: Answered,
+        text: str,
+        context: Mapping[str, str],
+        attachments: list[Attachment] | None = None,
+    ) -> None:
         """Prompt the offered agent and note its answer as it comes."""
         agent = await self.agent()
         try:
-            async for chunk in agent.prompt(text, timeout=90, context=context):
+            async for chunk in agent.prompt(
+                text, timeout=90, context=context, attachments=attachments
+            ):
                 match chunk:
                     case ResponseChunk():
                         answered.text += chunk.text
@@ -135,7 +147,13 @@ async def stage(tmp_path: Path, nats_url: str, database_url: str) -> AsyncIterat
             PYTHONPATH=str(program.parents[3]),
         ),
         Process("worker", [*worker, "--session", "default", "--forgets"], tmp_path, **variables),
-        Process("offer", [*bridge, "offer", "--file", str(file)], tmp_path, **variables),
+        Process(
+            "offer",
+            [*bridge, "offer", "--file", str(file)],
+            tmp_path,
+            CHATLANE_SYNADIA_MEDIA_URL=str(tmp_path / "files"),
+            **variables,
+        ),
     )
     async with open_service(tmp_path, nats_url, database_url, turn_lease=LEASE) as service:
         router = service.router("router 1")
@@ -160,18 +178,38 @@ async def test_nothing_is_lost_or_answered_twice(stage: Stage, nats_url: str) ->
     refused = Answered()
     await stage.ask(refused, "refuse me", {})
     assert refused.error.startswith("service error 500")
+    photo = Attachment.from_bytes("red.png", PNG)
+    file = await prompt_with_a_file(stage, nats_url, photo)
+    assert (file.name, file.media_type, file.size_bytes) == ("red.png", "image/png", len(PNG))
+    async with httpx.AsyncClient() as http:
+        assert (await http.get(file.url or "")).content == PNG
     rows = await stored_rows(nats_url)
-    said = ["one", "ask two", "three", "refuse me"]
+    said = ["one", "ask two", "three", "refuse me", "look"]
     answers = [
         "I begin one, and I am done.",
         "I begin ask two, you said yes.",
         "I begin three, and I am done.",
+        "I begin [photo] look, and I am done.",
     ]
     assert [row.content for row in rows if row.role is Role.USER and row.content != "yes"] == said
     own = [row.content for row in rows if row.role is Role.ASSISTANT and row.content != "May I?"]
     assert own == answers
     # The prompt of a later turn has what was said before.
     assert answers[0] in stage.prompted()[-1]["prompt"]
+
+
+async def prompt_with_a_file(stage: Stage, nats_url: str, file: Attachment) -> StoredFile:
+    """Prompt with a file twice; the transcript has it once, and the agent learns of it."""
+    context, answered, repeated = {"key": "file"}, Answered(), Answered()
+    asking = asyncio.create_task(stage.ask(answered, "look", context, [file]))
+    # The agent cannot reach the file, which is on a private address.
+    await eventually(lambda: answered.text == "I begin [photo] look, ", PATIENCE)
+    # Its link is another one, so it is not the same message, and the key is taken.
+    await stage.ask(repeated, "look", context, [file])
+    assert repeated.error.startswith("service error 400")
+    await stage.finish(asking, answered, "[photo] look")
+    [kept] = [kept for row in await stored_rows(nats_url) for kept in row.attachments]
+    return kept
 
 
 async def kill_the_worker_and_the_agent(stage: Stage) -> None:
