@@ -5,7 +5,6 @@ Plain calls of the client-server API read what the rooms hold: nothing is lost, 
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -20,7 +19,6 @@ from chatlane_devkit.platforms.matrix.person import Person, open_person
 from tests.support.eventually import eventually
 from tests.support.platforms.adapter_stage import open_adapter_stage
 from tests.support.servers.backends import RunningPostgres, RunningServer
-from tests.support.servers.databases import migrated, open_database
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -81,13 +79,6 @@ class Crowd:
         """Return which messages of a room were answered, in the order of the answers."""
         said = "\n".join(await self.person.said(room, self.bot))
         return [int(number) for number in re.findall(r"heard message (\d+)", said)]
-
-
-@pytest.fixture
-async def own_database_url(own_postgres: RunningPostgres) -> AsyncIterator[str]:
-    async with open_database(own_postgres.url) as name:
-        await migrated(own_postgres.dsn(name))
-        yield own_postgres.dsn(name)
 
 
 async def test_matrix_rooms_get_each_answer_once_and_in_order(

@@ -1,21 +1,17 @@
 """SIGKILL of the adapter, the router, NATS and Postgres while 50 chats of Telegram talk."""
 
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from chatlane_client import Answer, Turn
 from chatlane_devkit.platforms.telegram import Chat, TelegramServer, open_telegram_server
+from tests.acceptance.adapters.kills import CHATS, PATIENCE, ROUNDS, kills_by_round, numbers_in
 from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
 from tests.support.platforms.adapter_stage import AdapterStage, open_adapter_stage
 from tests.support.servers.backends import RunningPostgres, RunningServer
-from tests.support.servers.databases import migrated, open_database
-from tests.support.service.processes import Process
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -23,11 +19,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(240),
 ]
-
-CHATS: Final = 50
-ROUNDS: Final = 10
-PATIENCE: Final = timedelta(seconds=120)
-NUMBER: Final = re.compile(r"message-(\d+)")
 
 
 async def repeat(turn: Turn) -> Answer:
@@ -45,41 +36,23 @@ async def telegram() -> AsyncIterator[TelegramServer]:
 async def stage(
     telegram: TelegramServer,
     nats_server: RunningServer,
-    own_postgres: RunningPostgres,
+    own_database_url: str,
     tmp_path: Path,
 ) -> AsyncIterator[AdapterStage]:
-    async with open_database(own_postgres.url) as name:
-        dsn = own_postgres.dsn(name)
-        await migrated(dsn)
-        async with open_adapter_stage(
-            tmp_path,
-            nats_server.url,
-            dsn,
-            platform="telegram",
-            variables={
-                "api_url": telegram.url,
-                "token": telegram.token,
-                "per_second": "200",
-                "per_chat_per_second": "20",
-            },
-            answer=repeat,
-        ) as opened:
-            yield opened
-
-
-def numbers_in(texts: list[str | None]) -> list[int]:
-    """Return the numbers of the messages that the texts of a chat answer, in order."""
-    return [int(number) for number in NUMBER.findall("\n".join(map(str, texts)))]
-
-
-async def kill_process(process: Process) -> None:
-    await process.kill()
-    process.start()
-
-
-async def kill_server(server: RunningServer) -> None:
-    await server.kill()
-    await server.start()
+    async with open_adapter_stage(
+        tmp_path,
+        nats_server.url,
+        own_database_url,
+        platform="telegram",
+        variables={
+            "api_url": telegram.url,
+            "token": telegram.token,
+            "per_second": "200",
+            "per_chat_per_second": "20",
+        },
+        answer=repeat,
+    ) as opened:
+        yield opened
 
 
 async def test_500_messages_survive_every_kill_in_order(
@@ -91,14 +64,7 @@ async def test_500_messages_survive_every_kill_in_order(
 ) -> None:
     """Telegram has no idempotency key: what a killed adapter was sending may be there twice."""
     chats = [telegram.people.private_chat(f"Person {number}") for number in range(CHATS)]
-    kills: dict[int, Callable[[], Awaitable[None]]] = {
-        1: lambda: kill_process(stage.adapter),
-        3: lambda: kill_process(stage.router),
-        5: lambda: kill_server(nats_server),
-        6: lambda: kill_process(stage.adapter),
-        7: lambda: kill_server(own_postgres),
-        8: lambda: kill_process(stage.adapter),
-    }
+    kills = kills_by_round(stage.adapter, stage.router, nats_server, own_postgres)
     for number in range(ROUNDS):
         before = shown(chats)
         for chat in chats:
