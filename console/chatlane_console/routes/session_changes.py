@@ -27,6 +27,13 @@ def change_routes(reach: Callable[..., Conversations]) -> APIRouter:
         reach: Dependency that returns the requests of the caller.
     """
     router = APIRouter()
+    for routes in (_value_routes, _copy_routes, _life_routes):
+        router.include_router(routes(reach))
+    return router
+
+
+def _value_routes(reach: Callable[..., Conversations]) -> APIRouter:
+    router = APIRouter()
     reached = Annotated[Conversations, Depends(reach)]
 
     @router.patch("/sessions/{session_id}", summary="Change a session")
@@ -59,6 +66,13 @@ def change_routes(reach: Callable[..., Conversations]) -> APIRouter:
         reply = await conversations.sessions.remove(session_id, request_id=request_id)
         await state.feeds.tell(session_id, "gone")
         return SessionDeletion(session_id=session_id, at=reply.at, deleted=reply.deleted)
+
+    return router
+
+
+def _copy_routes(reach: Callable[..., Conversations]) -> APIRouter:
+    router = APIRouter()
+    reached = Annotated[Conversations, Depends(reach)]
 
     @router.post(
         "/sessions/{session_id}/fork", status_code=HTTPStatus.CREATED, summary="Copy a session"
@@ -95,6 +109,13 @@ def change_routes(reach: Callable[..., Conversations]) -> APIRouter:
             request_id=request_id,
         )
         return tagged(response, session)
+
+    return router
+
+
+def _life_routes(reach: Callable[..., Conversations]) -> APIRouter:
+    router = APIRouter()
+    reached = Annotated[Conversations, Depends(reach)]
 
     @router.post("/sessions/{session_id}/end", summary="End a session")
     async def end_session(

@@ -33,6 +33,13 @@ def session_routes(reach: Callable[..., Conversations]) -> APIRouter:
         reach: Dependency that returns the requests of the caller.
     """
     router = APIRouter()
+    for routes in (_list_routes, _turn_routes):
+        router.include_router(routes(reach))
+    return router
+
+
+def _list_routes(reach: Callable[..., Conversations]) -> APIRouter:
+    router = APIRouter()
     reached = Annotated[Conversations, Depends(reach)]
 
     @router.get("/sessions", summary="List sessions")
@@ -71,6 +78,13 @@ def session_routes(reach: Callable[..., Conversations]) -> APIRouter:
         """Return a session; its `ETag` is the value for `If-Match` of a change."""
         session = await conversations.sessions.get(session_id, whole_chain=whole_chain)
         return tagged(response, session)
+
+    return router
+
+
+def _turn_routes(reach: Callable[..., Conversations]) -> APIRouter:
+    router = APIRouter()
+    reached = Annotated[Conversations, Depends(reach)]
 
     @router.post(
         "/sessions/{session_id}/messages",

@@ -165,10 +165,6 @@ def with_row(its: Dialogue, place: int, **changed: Any) -> Dialogue:  # noqa: AN
     return replace(its, history=replace(its.history, rows=rows))
 
 
-def without_last_row(its: Dialogue) -> Dialogue:
-    return replace(its, history=replace(its.history, rows=its.history.rows[:-1]))
-
-
 def with_rows(its: Dialogue, *rows: Row) -> Dialogue:
     return replace(its, history=replace(its.history, rows=[*its.history.rows, *rows]))
 
