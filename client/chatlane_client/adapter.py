@@ -535,7 +535,7 @@ class AdapterClient:
         ) -> None:
             await send(await self._with_draft(message), progress, report)
             if message.turn_id is not None:
-                await self._note_sent(message, message.turn_id)
+                self._note_sent(message, message.turn_id)
 
         receipts = ReceiptWriter(self._publish_receipt, ending)
         known = DeliveryProgress(
@@ -567,7 +567,7 @@ class AdapterClient:
         finally:
             await cancel_until_ended(writing)
 
-    async def _note_sent(self, message: OutboundMessage, turn_id: UUID) -> None:
+    def _note_sent(self, message: OutboundMessage, turn_id: UUID) -> None:
         if message.is_interim:
             # The turn goes on.
             if self._drafts is not None and message.edits is None:
@@ -575,8 +575,6 @@ class AdapterClient:
             return
         if self._typing is not None:
             self._typing.end(turn_id)
-        if self._drafts is not None:
-            await self._drafts.delete_passed(turn_id)
 
     def _show_pause(self, message: OutboundMessage) -> AbstractAsyncContextManager[None]:
         return nullcontext() if self._typing is None else self._typing.shown(message.target)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Protocol
 from uuid import UUID, uuid4
@@ -58,7 +59,8 @@ class Draft:
     The first text sends a message, later texts edit it, no more often than the interval and the
     budget allow. If the outcome of the first call is unknown, it is made again with the same key, so
     that no second message stays beside the answer. Behind a message that the turn sent meanwhile,
-    the next text sends another message, and the message before is deleted.
+    the next text deletes the message before, and then sends another one: a process that dies in
+    between leaves nothing that the next one does not know.
 
     Args:
         report: Called with the platform's id once the message is sent, and before it is edited. Then
@@ -179,6 +181,10 @@ class Draft:
 
     async def _send(self) -> None:
         """Send the text as a message, which takes the place of the message before."""
+        if self.message_id is not None:
+            with suppress(UndeliverableError):
+                await self._platform.delete(self._target, self.message_id)
+            self.message_id = None
         # A message of the turn may come while the platform takes this one.
         was_passed, self.is_passed = self.is_passed, False
         was_doubtful = self._may_be_sent
@@ -195,11 +201,8 @@ class Draft:
             # It may show an earlier text.
             self._has_news.set()
         self._key, self._may_be_sent = uuid4().hex, False
-        former, self.message_id = self.message_id, message_id
-        try:
-            await self._report(message_id)
-        finally:
-            await self._delete(former)
+        self.message_id = message_id
+        await self._report(message_id)
 
 
 class Drafts:
@@ -230,8 +233,8 @@ class Drafts:
         self._texts: dict[UUID, str] = {}
         # Messages of ended drafts. Late pieces of these turns must not begin another draft.
         self._finished: dict[UUID, str | None] = {}
-        # Drafts before another message of their turn; deleted once the answer is sent.
-        self._passed: dict[UUID, Draft] = {}
+        # Of these, those whose draft was before another message of the turn, and is deleted.
+        self._passed: set[UUID] = set()
         # Ended turns with a draft whose answer or notice is not delivered yet.
         self._over: set[UUID] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -320,21 +323,16 @@ class Drafts:
         """
         draft = self._drafts.get(turn_id)
         message_id = self._finished.get(turn_id) if draft is None else await draft.finish()
-        if draft is not None and draft.is_passed and message_id is not None:
-            self._passed[turn_id] = draft
-            message_id = None
+        if draft is not None and draft.is_passed:
+            self._passed.add(turn_id)
+            await self._cancel(turn_id, draft)
+            return None
         self._forget(turn_id, message_id)
         return message_id
 
     def is_passed(self, turn_id: UUID) -> bool:
-        """Return whether the answer must not replace the ended draft of a turn."""
+        """Return whether the ended draft of a turn was deleted, so that no answer replaces it."""
         return turn_id in self._passed
-
-    async def delete_passed(self, turn_id: UUID) -> None:
-        """Delete the ended draft of a turn whose answer was sent as another message."""
-        draft = self._passed.pop(turn_id, None)
-        if draft is not None:
-            await draft.cancel()
 
     def _forget(self, turn_id: UUID, message_id: str | None) -> None:
         self._drafts.pop(turn_id, None)
@@ -344,7 +342,7 @@ class Drafts:
         while len(self._finished) > _MAX_TURNS:
             oldest = next(iter(self._finished))
             del self._finished[oldest]
-            self._passed.pop(oldest, None)
+            self._passed.discard(oldest)
 
     async def close(self) -> None:
         """End all drafts; their messages stay for the process that delivers the answers."""

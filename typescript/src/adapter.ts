@@ -346,7 +346,7 @@ export class AdapterClient {
         const replacing = (await this.#drafts?.replacing(message)) ?? message;
         await send(replacing, progress, report);
         if (message.turn_id != null && !message.is_interim) this.#typing?.end(message.turn_id);
-        await this.#drafts?.noteSent(message);
+        this.#drafts?.noteSent(message);
       };
       const showPause = (message: OutboundMessage, signal: AbortSignal) => {
         void this.#typing?.repeat(message.target, signal);

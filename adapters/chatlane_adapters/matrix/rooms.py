@@ -15,6 +15,7 @@ from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.markdown import Renderer
 from chatlane_adapters.kit.platform import Platform
 from chatlane_adapters.matrix.client import MatrixClient
+from chatlane_adapters.matrix.files import mapping
 from chatlane_adapters.matrix.refusals import UNREACHABLE, RevokedTokenError
 from chatlane_adapters.matrix.render import (
     RENDERER,
@@ -26,7 +27,7 @@ from chatlane_adapters.matrix.render import (
     placed,
 )
 from chatlane_adapters.matrix.settings import HomeserverSettings
-from chatlane_client import AdapterClient, Piece, RetryAfter, chat_of
+from chatlane_client import AdapterClient, ChatGone, Piece, RetryAfter, Undeliverable, chat_of
 from chatlane_schemas import Attachment, OutboundKind, Source
 
 _log: Final = logging.getLogger(__name__)
@@ -113,6 +114,8 @@ class RoomPlatform(Platform):
             content = piece.rendered.content(is_notice=is_notice)
             if piece.edits is not None:
                 first = piece.edits
+                if first == message.draft:
+                    await self._require_shown(client, room_id, first)
                 content = edit_of(piece.edits, content)
             else:
                 content = placed(content, thread_id=message.target.thread_id, reply_to=reply_to)
@@ -126,6 +129,18 @@ class RoomPlatform(Platform):
             reply_to = None
             first = first or sent
         return first
+
+    async def _require_shown(self, client: MatrixClient, room_id: str, event_id: str) -> None:
+        """Refuse to edit a draft that was deleted: nobody would see the text."""
+        try:
+            event = await client.event(room_id, event_id)
+        except RevokedTokenError as error:
+            raise RetryAfter(_REVOKED_PAUSE_SECONDS, whole_account=True) from error
+        except ChatGone as error:
+            # Whether the room is gone as well shows when the text is sent without the draft.
+            raise Undeliverable("there is no such message") from error
+        if mapping(mapping(event, "unsigned"), "redacted_because"):
+            raise Undeliverable("the message was deleted")
 
     async def _send(
         self, client: MatrixClient, room_id: str, content: dict[str, Any], key: str

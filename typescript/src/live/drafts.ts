@@ -3,7 +3,7 @@
 import type { OutboundMessage, Source } from "../contract.js";
 import { isBlank, splitText, type TextLimit } from "../delivery/pieces.js";
 import { chatOf, type RateBudget } from "../delivery/rate_budget.js";
-import { RetryAfter } from "../errors.js";
+import { RetryAfter, Undeliverable } from "../errors.js";
 import { described, type Log } from "../logs.js";
 import { Flag, pause } from "../timing.js";
 import { put, type TurnUpdate } from "./turn_reader.js";
@@ -40,7 +40,8 @@ interface Shared extends DraftOptions {
  *
  * The first text sends a message, later texts edit it. If the outcome of the first call is unknown,
  * the draft ends: a second call could send it twice. Behind a message that the turn sent meanwhile,
- * the next text sends another message, and the message before is deleted.
+ * the next text deletes the message before, and then sends another one: a process that dies in
+ * between leaves nothing that the next one does not know.
  */
 export class Draft {
   readonly #hasNews = new Flag();
@@ -129,6 +130,14 @@ export class Draft {
 
   /** Send the text as a message, which takes the place of the message before. */
   async #send(): Promise<void> {
+    if (this.messageId !== undefined) {
+      try {
+        await this.shared.platform.delete(this.target, this.messageId);
+      } catch (error) {
+        if (!(error instanceof Undeliverable)) throw error;
+      }
+      this.messageId = undefined;
+    }
     // A message of the turn may come while the platform takes this one.
     const wasPassed = this.isPassed;
     this.isPassed = false;
@@ -139,13 +148,8 @@ export class Draft {
       this.isPassed ||= wasPassed;
       throw error;
     }
-    const former = this.messageId;
     this.messageId = messageId;
-    try {
-      await this.shared.report(this.turnId, this.target, messageId);
-    } finally {
-      await this.#delete(former);
-    }
+    await this.shared.report(this.turnId, this.target, messageId);
   }
 }
 
@@ -154,8 +158,8 @@ export class Drafts {
   readonly #drafts = new Map<string, { draft: Draft; text: string }>();
   // Messages of ended drafts. Late pieces of these turns must not begin another draft.
   readonly #finished = new Map<string, string | undefined>();
-  // Drafts before another message of their turn; deleted once the answer is sent.
-  readonly #passed = new Map<string, Draft>();
+  // Of these, those whose draft was before another message of the turn, and is deleted.
+  readonly #passed = new Set<string>();
   // Ended turns with a draft whose answer or notice is not delivered yet.
   readonly #over = new Set<string>();
   readonly #ending = new Set<Promise<unknown>>();
@@ -217,18 +221,11 @@ export class Drafts {
   }
 
   /** Note that the platform has a message of a turn. */
-  async noteSent(message: OutboundMessage): Promise<void> {
-    const turnId = message.turn_id;
-    if (turnId == null) return;
-    if (message.is_interim) {
-      const running = this.#drafts.get(turnId);
-      // The answer comes behind this message.
-      if (running !== undefined && message.edits == null) running.draft.isPassed = true;
-      return;
-    }
-    const passed = this.#passed.get(turnId);
-    this.#passed.delete(turnId);
-    await passed?.cancel();
+  noteSent(message: OutboundMessage): void {
+    if (message.turn_id == null || !message.is_interim || message.edits != null) return;
+    const running = this.#drafts.get(message.turn_id);
+    // The answer comes behind this message.
+    if (running !== undefined) running.draft.isPassed = true;
   }
 
   /** End all drafts; their messages stay for the process that delivers the answers. */
@@ -253,10 +250,11 @@ export class Drafts {
 
   async #finish(turnId: string): Promise<string | undefined> {
     const draft = this.#drafts.get(turnId)?.draft;
-    let messageId = draft === undefined ? this.#finished.get(turnId) : await draft.finish();
-    if (draft?.isPassed && messageId !== undefined) {
-      this.#passed.set(turnId, draft);
-      messageId = undefined;
+    const messageId = draft === undefined ? this.#finished.get(turnId) : await draft.finish();
+    if (draft?.isPassed) {
+      this.#passed.add(turnId);
+      await this.#cancel(turnId, draft);
+      return undefined;
     }
     this.#forget(turnId, messageId);
     return messageId;
@@ -266,7 +264,7 @@ export class Drafts {
     this.#drafts.delete(turnId);
     this.#over.delete(turnId);
     put(this.#finished, turnId, messageId, MOST_TURNS);
-    for (const oldest of this.#passed.keys()) {
+    for (const oldest of this.#passed) {
       if (this.#passed.size <= MOST_TURNS) return;
       this.#passed.delete(oldest);
     }

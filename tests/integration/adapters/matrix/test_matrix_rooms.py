@@ -190,6 +190,22 @@ async def test_a_draft_whose_answer_got_lost_becomes_the_answer(world: "World") 
     await until_said(world, room, "Once upon a time")
 
 
+async def test_an_answer_whose_draft_was_redacted_is_shown(world: "World") -> None:
+    room = await world.open_chat()
+    world.agent.may_end.clear()
+    await world.ann.say(room, "write")
+    await until_said(world, room, "Once upon")
+    (draft,) = await world.ann.messages(room, world.bot.user_id)
+    await world.ann.redact(room, draft["event_id"])
+    await eventually(lambda: has_said_nothing(world, room))
+    world.agent.may_end.set()
+    await until_said(world, room, "Once upon a time")
+
+
+async def has_said_nothing(world: "World", room: str) -> bool:
+    return await world.said(room) == []
+
+
 async def test_files_go_both_ways(world: "World") -> None:
     room = await world.open_chat()
     uri = await world.ann.upload(_PIXEL, "image/png")
