@@ -126,7 +126,7 @@ kube-api: $(READY) ## Install, upgrade and scale on a real API server: make kube
 	done
 	PATH="$(KUBE_BIN):$$PATH" CHATLANE_TEST_MANIFEST_TOOLS=$$(.ci/manifest-tools) \
 		CHATLANE_TEST_PROMTOOL=$$(.ci/promtool) CHATLANE_TEST_NATS_CHART="$(NATS_CHART)" \
-		$(BIN)/pytest -m kube_api tests/deploy/kube_api $(ARGS)
+		$(BIN)/pytest --numprocesses=2 -m kube_api tests/deploy/kube_api $(ARGS)
 
 ##@ Test
 
