@@ -131,7 +131,7 @@ class RoomPlatform(Platform):
         return first
 
     async def _require_shown(self, client: MatrixClient, room_id: str, event_id: str) -> None:
-        """Refuse to edit a draft that was deleted: nobody would see the text."""
+        """Refuse to edit a draft that was deleted, because an edit of it is not shown."""
         try:
             event = await client.event(room_id, event_id)
         except RevokedTokenError as error:

@@ -60,7 +60,7 @@ _JITTER: Final = SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class _Timers:
-    """What runs a job before its next sweep.
+    """Timers that run a job before its next sweep.
 
     Attributes:
         turns: Deadlines of turns.

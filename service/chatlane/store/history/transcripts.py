@@ -108,7 +108,7 @@ class TranscriptReads:
     async def version_and_links(
         self, session_id: UUID, person: Person | None = None
     ) -> tuple[Version, tuple[Link, ...]] | None:
-        """Return what `version` returns, and the session with its ancestors, in no order.
+        """Return the version of a transcript, and its session with the ancestors in any order.
 
         If a person is named, the walk ends at a session that the person does not own.
         """
