@@ -195,9 +195,11 @@ class FakeTranscripts:
         self.asked_for = person
         return Version(0, 8) if session_id == SESSION_ID else None
 
-    async def links(self, session_id: UUID, person: Person | None = None) -> tuple[Link, ...]:
-        assert person == self.asked_for
-        return (Link(session_id, None, None),) if session_id == SESSION_ID else ()
+    async def version_and_links(
+        self, session_id: UUID, person: Person | None = None
+    ) -> tuple[Version, tuple[Link, ...]] | None:
+        version = await self.version(session_id, person)
+        return None if version is None else (version, (Link(session_id, None, None),))
 
     async def rows(
         self,
@@ -209,8 +211,9 @@ class FakeTranscripts:
         row_bytes: int,
         content_from: int | None,
         with_reasoning: bool,
+        with_session_id: bool,
     ) -> RowsBefore:
-        del session_id, max_bytes, row_bytes, content_from, with_reasoning
+        del session_id, max_bytes, row_bytes, content_from, with_reasoning, with_session_id
         below = [row for row in reversed(self.stored) if row.seq < below_seq]
         return RowsBefore(tuple(below[:limit]), len(below) > limit)
 

@@ -442,7 +442,7 @@ async def test_a_model_that_refuses_fails_the_turn_once(
     client: Client, router: FakeRouter, bus_url: str, tmp_path: Path
 ) -> None:
     chats, model = Chats(), FakeModel()
-    model.status = "401 Unauthorized"
+    model.status = "400 Bad Request"
     async with (
         model.running(),
         example("llm_worker", tmp_path, bus_url, LLM_BASE_URL=model.url),
@@ -451,7 +451,8 @@ async def test_a_model_that_refuses_fails_the_turn_once(
         await adapter.publish(said("hello"))
         await eventually(lambda: len(chats.messages) == 1)
     [result] = router.results
-    assert (result.retry, result.error) == (False, "the model refused with status 401")
+    expected = "the model refused: the model answered, status 400"
+    assert (result.retry, result.error) == (False, expected)
     assert len(model.requests) == 1
 
 
