@@ -100,6 +100,8 @@ async def open_parts(app: App, bus: Bus, began_at: datetime) -> AsyncIterator[No
             routed_changed=partial(timers.routed_changes.schedule_within, timedelta(0)),
         )
         session_service = ClaimService(app.store, app.catalog.agents, publisher.tell)
+        forget_answers = session_service.forget_answers
+        bus.listen(disconnected=forget_answers, reconnected=forget_answers)
         access = LogAccess(bus, router.partitions, buffer_bytes=router.buffer_bytes)
         app.intake = intake = Intake(
             router=app.router_id,

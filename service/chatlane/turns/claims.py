@@ -143,11 +143,20 @@ class ClaimService:
 
     def _keep_answer(self, copy_of: _CopyKey, reply: ClaimReply) -> None:
         size = sum(len(message.text or "") for message in reply.messages)
+        # Rows of earlier attempts may take much memory.
+        is_small = size <= _LONGEST_KEPT_ANSWER and not reply.earlier_rows
         is_granted = reply.status is ClaimStatus.CLAIMED
-        if is_granted and size <= _LONGEST_KEPT_ANSWER and copy_of not in self._answered:
+        if is_granted and is_small and copy_of not in self._answered:
             self._answered[copy_of] = monotonic(), reply
             loop = asyncio.get_running_loop()
             loop.call_later(_ANSWER_KEPT_FOR, self._answered.pop, copy_of, None)
+
+    def forget_answers(self) -> None:
+        """Decide further copies in the database, which publishes the starts of their attempts again.
+
+        Call it when the connection is lost and when it is back: what was published may be lost.
+        """
+        self._answered.clear()
 
     def _answer_given(self, copy_of: _CopyKey) -> ClaimReply | None:
         """Return the answer to an earlier copy of a claim in the first half of its lease."""

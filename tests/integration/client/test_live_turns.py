@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from nats.aio.client import Client
@@ -20,6 +22,7 @@ from chatlane_client import (
     TurnWorker,
     open_connection,
 )
+from chatlane_client.transport.wire import ask
 from chatlane_client.turn_reader import TurnReader
 from chatlane_schemas import (
     LivePiece,
@@ -37,6 +40,8 @@ from chatlane_schemas import (
     TurnWaiting,
     WaitReason,
 )
+from chatlane_schemas.topology import subjects
+from chatlane_schemas.turns import ClaimReply, ClaimRequest, ClaimStatus
 from tests.integration.client.real_router import SHORT_LEASE, real_router
 from tests.integration.client.routing import (
     ACCOUNT,
@@ -50,6 +55,9 @@ from tests.integration.client.routing import (
     working,
 )
 from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 pytestmark = pytest.mark.integration
 
@@ -434,3 +442,41 @@ async def test_two_workers_of_an_agent_answer_for_their_own_turns_only(
     assert [update.pieces[0].text for update in seen if isinstance(update, TurnRecap)] == [
         "from one worker"
     ]
+
+
+async def test_a_start_that_a_lost_connection_may_have_lost_is_published_again(
+    tmp_path: Path, nats_url: str, database_url: str
+) -> None:
+    """A worker whose claim had no answer repeats it, so nobody works on an unseen turn."""
+    chats = Chats()
+    async with (
+        real_router(tmp_path, nats_url, database_url) as app,
+        open_connection(nats_url, name="test") as client,
+        delivering(client, chats.deliver) as adapter,
+    ):
+        assert app.bus is not None
+        starts = await client.subscribe("chat.v1.event.turn.started.>")
+        await adapter.publish(said("hi"))
+
+        async def found_turn() -> "UUID | None":
+            async with app.store.transaction() as connection:
+                turn_id: UUID | None = await connection.fetchval("SELECT id FROM turns")
+                return turn_id
+
+        turn_id = await eventually(found_turn)
+        assert turn_id is not None
+        claim = ClaimRequest(id="c1", at=datetime.now(UTC), turn_id=turn_id, worker="w")
+        subject = subjects.api(PRINCIPAL, "turn", "claim", MAIN.name)
+
+        first = await ask(client, subject, claim, ClaimReply)
+        start = await starts.next_msg(timeout=5)
+        kept = await ask(client, subject, claim, ClaimReply)
+        await app.bus.client.force_reconnect()
+        await eventually(lambda: app.bus is not None and app.bus.is_connected)
+        copy = await ask(client, subject, claim, ClaimReply)
+
+        assert {first.status, kept.status, copy.status} == {ClaimStatus.CLAIMED}
+        assert {first.token, kept.token, copy.token} == {first.token}
+        again = await starts.next_msg(timeout=5)
+        assert again.headers == start.headers
+        assert starts.pending_msgs == 0, "a kept answer publishes no start"

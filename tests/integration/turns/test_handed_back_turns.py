@@ -1,11 +1,13 @@
 """C93: a worker that stops hands its turns back, and such an attempt does not count."""
 
 from typing import Any, Final
+from unittest.mock import ANY
 from uuid import UUID
 
 import pytest
 
 from chatlane.domain.catalog import Agent
+from chatlane.errors import StoreUnavailableError
 from tests.integration.turns.test_resets import KernelWith
 from tests.support.worlds.kernel import Kernel, catalog, event, texts
 
@@ -57,6 +59,21 @@ async def test_c93_the_next_attempt_gets_what_was_done(kernel: Kernel) -> None:
     ]
     await kernel.answer(second)
     assert await kernel.said(session) == ["1", None, "table 4", "ok"]
+
+
+async def test_an_answer_with_what_was_done_takes_no_memory(kernel: Kernel) -> None:
+    session = await say(kernel)
+    first = await kernel.claim_live(session)
+    await kernel.answer(first, transcript=[CALL, BOOKED], **STOPPING)
+    again = await kernel.claim(first.turn_id, claim_id="c2")
+    assert len(again.earlier_rows) == 2
+    assert await kernel.claim(first.turn_id, claim_id="c2") == again.model_copy(
+        update={"at": ANY, "lease_ms": ANY}
+    )
+    async with kernel.store.transaction() as connection:
+        await connection.execute("SELECT FROM turns WHERE id = $1 FOR UPDATE", first.turn_id)
+        with pytest.raises(StoreUnavailableError):
+            await kernel.claim(first.turn_id, claim_id="c2")
 
 
 @pytest.mark.parametrize(("size", "kept"), [(100_000, 2), (140_000, 1), (60_000, 4)])
