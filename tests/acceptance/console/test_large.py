@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from uuid import UUID
 
 import pytest
 from playwright.async_api import expect
@@ -86,4 +87,13 @@ async def test_a_list_grows_while_somebody_scrolls(stage: Stage, window: OpenWin
             await entries.nth(before).wait_for()
         links = await entries.evaluate_all("all => all.map((it) => it.href)")
         assert len(links) == len(set(links))
+        # At the end of the list, what was read stays when the window reads again.
+        while await entries.count() < SESSIONS:
+            before = await entries.count()
+            await entries.last.scroll_into_view_if_needed()
+            await entries.nth(before).wait_for()
+        await sessions.set_title(UUID(links[0].rpartition("/")[2]), "Renamed")
+        await seven.page.evaluate("dispatchEvent(new Event('online'))")
+        await seven.page.locator(".entry", has_text="Renamed").wait_for()
+        assert await entries.count() == SESSIONS
         assert seven.errors == []

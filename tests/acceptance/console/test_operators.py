@@ -3,8 +3,10 @@
 import pytest
 from playwright.async_api import expect
 
-from chatlane_client import AdapterClient
+from chatlane_client import AdapterClient, SessionApi, TranscriptApi
 from chatlane_schemas.codec import encode
+from chatlane_schemas.results import Role
+from chatlane_schemas.session_api.transcripts import AppendedRow
 from chatlane_schemas.topology import subjects
 from tests.acceptance.console.conftest import OpenWindow, Stage
 from tests.acceptance.console.test_walk import violations
@@ -79,6 +81,41 @@ async def test_an_event_and_a_conversation_are_explained(stage: Stage, window: O
         stage.agent.go_on.set()
         await expect(outlook).to_contain_text("Nothing waits", timeout=PATIENCE_MS)
         assert operator.errors == []
+
+
+async def test_an_operator_finds_jobs_and_archived_conversations_and_answers_a_question(
+    stage: Stage, window: OpenWindow
+) -> None:
+    """The person of a conversation may be away, and its agent waits for an answer."""
+    sessions = SessionApi(stage.client, principal="console")
+    transcripts = TranscriptApi(stage.client, principal="console")
+    job, old = [await sessions.create(origin=origin) for origin in ("cron", "console")]
+    for session in (job, old):
+        row = AppendedRow(role=Role.USER, content=f"opened by {session.origin}")
+        await transcripts.append(session.id, [row])
+    await sessions.archive(old.id)
+    await write(stage.client, "hello", "7")
+    async with window("op", "operators") as operator, window("person-7") as seven:
+        page = operator.page
+        await operator.open("#/operators/sessions")
+        await page.get_by_role("link", name="opened by cron").wait_for()
+        await page.get_by_role("button", name="Archived").click()
+        await page.get_by_role("link", name="opened by console").wait_for()
+        assert await page.get_by_role("link", name="opened by cron").count() == 0
+        assert await violations(operator) == []
+        await page.get_by_role("button", name="Archived").click()
+
+        await seven.open()
+        await seven.page.locator(".entry").first.click()
+        await seven.until_row("You said: hello")
+        await seven.say("ask me")
+        await seven.page.get_by_role("button", name="Friday").wait_for()
+        await page.get_by_role("link", name="hello").click()
+        await page.get_by_role("button", name="Friday").click()
+        for its in (operator, seven):
+            await its.until_row("You chose fri.")
+            await its.page.locator(".question").wait_for(state="detached")
+        assert operator.errors == [] == seven.errors
 
 
 async def test_an_operator_takes_over_and_hands_back(stage: Stage, window: OpenWindow) -> None:

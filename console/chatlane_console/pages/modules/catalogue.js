@@ -24,8 +24,11 @@ export function readEarly(api) {
   early = { api, page: page.catch(() => null) };
 }
 
-/** @param {import("./api.js").Conversations} api */
-export function openCatalogue(api) {
+/**
+ * @param {import("./api.js").Conversations} api
+ * @param {boolean} isOperator Whether conversations of scheduled jobs are in the list, and no folders.
+ */
+export function openCatalogue(api, isOperator = false) {
   const sessions = signal(/** @type {any[]} */ ([]));
   const cursor = signal(/** @type {string | null} */ (null));
   const isLoading = signal(true);
@@ -45,7 +48,7 @@ export function openCatalogue(api) {
   /** @param {string | null} [from] */
   const pageOf = (from) => {
     const wanted = filter.peek();
-    const others = wanted.project_id ? {} : { without_origins: SCHEDULED };
+    const others = wanted.project_id || isOperator ? {} : { without_origins: SCHEDULED };
     return api.list({ limit: PAGE, cursor: from, ...SHOWN, ...others, ...wanted });
   };
 
@@ -59,7 +62,8 @@ export function openCatalogue(api) {
       if (mine !== generation) return;
       const fresh = new Map(page.sessions.map((/** @type {any} */ session) => [session.id, session]));
       batch(() => {
-        if (page.next_cursor && cursor.peek() && sessions.peek().length > PAGE) {
+        // Also if everything was read, when there is no place to go on from.
+        if (page.next_cursor && sessions.peek().length > PAGE) {
           const rest = sessions.peek().filter((session) => !fresh.has(session.id));
           // A conversation that is not on the first page any more has moved down or away.
           const last = page.sessions.at(-1);
@@ -91,7 +95,7 @@ export function openCatalogue(api) {
   }
 
   /** Read all again after a change of the person. */
-  const readAll = () => Promise.all([read(), readFolders()]);
+  const readAll = () => Promise.all([read(), isOperator ? null : readFolders()]);
 
   /** @param {any} session @param {any} last */
   function isBelow(session, last) {

@@ -125,15 +125,20 @@ function Sparkline({ values, label }) {
 
 function AllSessions() {
   useTitle("Conversations of everybody");
-  const [catalogue] = useState(() => openCatalogue(all));
+  const [catalogue] = useState(() => openCatalogue(all, true));
   useEffect(() => () => catalogue.close(), []);
   const sessions = useValue(catalogue.sessions);
   const cursor = useValue(catalogue.cursor);
   const isLoading = useValue(catalogue.isLoading);
   const failure = useValue(catalogue.failure);
+  const filter = useValue(catalogue.filter);
   return html`
     <h1>Conversations of everybody</h1>
     <p class="soft">What you open here is written to the audit.</p>
+    <div class="filters">
+      <button type="button" class="filter" aria-pressed=${String(filter.archived === true)}
+        onClick=${() => catalogue.choose({ archived: !filter.archived })}>Archived</button>
+    </div>
     ${failure && html`<p class="notice bad" role="alert">${failure.message}</p>`}
     <div class="grid-table" tabindex="0" role="region" aria-label="Conversations">
       <table>
@@ -153,7 +158,7 @@ function AllSessions() {
         </tbody>
       </table>
     </div>
-    ${!isLoading && sessions.length === 0 && html`<p class="empty">No conversation yet.</p>`}
+    ${!isLoading && sessions.length === 0 && html`<p class="empty">${filter.archived ? "Nothing is archived." : "No conversation yet."}</p>`}
     ${cursor && html`<p class="older"><button type="button" class="button small" disabled=${isLoading}
       onClick=${() => catalogue.readMore()}>More</button></p>`}`;
 }
