@@ -44,9 +44,15 @@ export function messageIds(grant: Grant): string[] {
   return ids.filter((id): id is string => typeof id === "string");
 }
 
+// Short at first: if only the answer was lost, the lease runs already. But at least twice as long as
+// the last answer took, because copies keep a busy service busier.
+const SHORTEST_PATIENCE_MS = 1000;
+const LONGEST_PATIENCE_MS = 4000;
+
 export class ClaimClient {
   readonly #claimSubject: string;
   readonly #renewSubject: string;
+  #lastTookMs = 0;
 
   constructor(
     readonly connection: Connection,
@@ -74,13 +80,14 @@ export class ClaimClient {
       tells_begin: true,
     };
     let heardAt: number | undefined;
-    // Short at first: if only the answer was lost, the lease runs already.
-    const patience = backoff(1000, 4000);
+    const patience = backoff(SHORTEST_PATIENCE_MS, LONGEST_PATIENCE_MS);
     for (const ms of backoff(50, 1000)) {
       const askedAt = now();
+      const atLeast = Math.min(2 * this.#lastTookMs, LONGEST_PATIENCE_MS);
       try {
-        const within = patience.next().value;
+        const within = Math.max(patience.next().value, atLeast);
         const reply = await ask<ClaimReply>(this.connection, this.#claimSubject, request, within);
+        this.#lastTookMs = now() - askedAt;
         return this.#outcome(reply, heardAt ?? askedAt);
       } catch (error) {
         if (error instanceof InvalidAnswerError || error instanceof RefusedRequestError) {
