@@ -80,6 +80,8 @@ await runWorker({
   principal: process.env.PRINCIPAL,
   nkeySeedFile: process.env.NKEY_SEED_FILE,
   tlsCaFile: process.env.TLS_CA_FILE,
+  // A model would make it.
+  titles: (question) => (question.startsWith("name ") ? question.slice(5) : null),
   async handler(turn) {
     const lines: string[] = [];
     for (const message of turn.messages) {

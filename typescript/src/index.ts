@@ -27,6 +27,7 @@ export {
   StreamWorker,
   type StreamWorkerOptions,
 } from "./stream_worker.js";
+export type { TitleMaker } from "./titles.js";
 export {
   type Answer,
   Ask,

@@ -22,8 +22,10 @@ import { Lease } from "./lease.js";
 import { LiveOutputs } from "./live_output.js";
 import { described } from "./logs.js";
 import { type Delivered, Pull, PullError } from "./pull.js";
+import { SessionApi } from "./session_api.js";
 import * as subjects from "./subjects.js";
 import { backoff, Flag, now, pause } from "./timing.js";
+import { SessionTitles, type TitleMaker } from "./titles.js";
 import { type Answer, Ask, type Handler, Signals, Turn } from "./turn.js";
 import { decode, publishStored, stamp } from "./wire.js";
 
@@ -46,6 +48,11 @@ export interface WorkerOptions {
    * other workers. Choose less than the time after which the process is killed.
    */
   handBackAfterMs?: number;
+  /**
+   * Makes the title of a session of one person that has an answer and no title, from the message
+   * and its answer; not from messages that disappear.
+   */
+  titles?: TitleMaker;
 }
 
 /** Runs a handler for the turns of one agent, as many at once as it has slots. */
@@ -53,6 +60,7 @@ export class TurnWorker {
   readonly #agent: string;
   readonly #handler: Handler;
   readonly #claims: ClaimClient;
+  readonly #titles: SessionTitles | undefined;
   readonly #windDownMs: number;
   readonly #handBackAfterMs: number;
   readonly #stopping = new AbortController();
@@ -75,6 +83,10 @@ export class TurnWorker {
     this.#handBackAfterMs = options.handBackAfterMs ?? 8000;
     const principal = options.principal ?? options.agent;
     this.#claims = new ClaimClient(connection, options.agent, principal, options.name);
+    if (options.titles !== undefined) {
+      const sessions = new SessionApi(connection, { principal, agent: options.agent });
+      this.#titles = new SessionTitles(sessions, options.titles, connection.log);
+    }
   }
 
   /** Take no new turn; `run` returns when the running ones are answered or handed back. */
@@ -110,6 +122,7 @@ export class TurnWorker {
       await notices.close();
       await ending;
       await Promise.all(this.#serving);
+      this.#titles?.close();
       outputs.close();
       if (!this.connection.nats.isClosed()) controls.unsubscribe();
     }
@@ -227,6 +240,7 @@ export class TurnWorker {
       } else if (first !== null && typeof first === "object") {
         // The lease is renewed until the result is stored.
         await this.#publish(grant, first);
+        if (first.outcome === "ok") this.#askForTitle(grant, first);
       } else {
         this.connection.log("turn_lost", about(grant, first ?? "unknown"));
         signals.lose();
@@ -239,6 +253,16 @@ export class TurnWorker {
       lease.end();
       this.#running.delete(signals);
     }
+  }
+
+  #askForTitle(grant: Grant, result: ResultMessage): void {
+    // A title outlives a message that disappears, and in a session of several people it could be
+    // set after the erasure of the person whose words it has.
+    const isKept = grant.messages.every((message) => message.expires_at == null);
+    if (grant.audience === "shared" || !isKept) return;
+    const question = grant.messages.flatMap((message) => message.text || []).join("\n");
+    const answer = (result.parts ?? []).flatMap((part) => part.text || []).join("\n");
+    this.#titles?.noteAnswer(grant.sessionId, question, answer);
   }
 
   /** Return the answer of the handler as a result, which may be a failure. */

@@ -4,13 +4,14 @@ import asyncio
 import os
 import shlex
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import pytest
+from nats.aio.client import Client
 
 from chatlane_client import SessionApi, TranscriptApi, open_connection
 from chatlane_devkit.conform.judge_run import judge_adapter, open_installation
@@ -21,6 +22,7 @@ from chatlane_devkit.conform.worker.judge_run import judge_worker, open_worker_i
 from chatlane_devkit.platforms.scripted.chats import Chat
 from chatlane_devkit.platforms.scripted.server import ChatServer, open_chat_server
 from chatlane_schemas.session_api.people import Person
+from chatlane_schemas.session_api.session_marks import TitleSource
 from chatlane_servers.binaries import server_directory
 from chatlane_servers.embedded import free_port
 from tests.chaos import languages
@@ -136,6 +138,16 @@ class Company:
         finally:
             assert await process.stop(timedelta(seconds=30))
 
+    def open_front_end(self) -> AbstractAsyncContextManager[Client]:
+        """Connect as the user of a front end."""
+        return open_connection(
+            self.nats.url,
+            name="web",
+            principal="web",
+            nkey_seed_file=str(self.nats.seed_file("production/web")),
+            tls_ca_file=str(self.nats.ca_file),
+        )
+
 
 @pytest.fixture(scope="module")
 async def company(
@@ -199,6 +211,31 @@ async def test_worker_and_adapter_have_the_rights_that_they_need(company: Compan
         await eventually(lambda: chat.said[-1:] == ["heard four"])
         # The draft of the killed process has become the answer, or is gone.
         assert chat.said[-2:] == ["told yes", "heard four"]
+
+
+async def test_a_worker_gives_its_session_a_title(company: Company) -> None:
+    chat = company.platform.chat("named", "dm")
+    person = Person(platform=PLATFORM, account=ACCOUNT, id="person-named")
+    async with (
+        company.open_front_end() as client,
+        company.running("chat_adapter.js", "telegram-assistant", **company.adapter_variables),
+    ):
+        sessions = SessionApi(client, principal="web", acting_for=person)
+
+        async def title() -> tuple[str | None, TitleSource | None]:
+            found = await sessions.peek(f"agent:main:{PLATFORM}:{ACCOUNT}:dm:named")
+            assert found is not None
+            return found.title, found.title_source
+
+        async def is_titled() -> bool:
+            return await title() == ("A trip", TitleSource.MODEL)
+
+        company.platform.write(chat, "echo one")
+        await eventually(lambda: chat.said[-1:] == ["heard one"])
+        assert (await title())[0] is None
+        company.platform.write(chat, "name A\u200b  trip")
+        await eventually(is_titled)
+        assert chat.said == ["heard one", "heard name A\u200b  trip"]
 
 
 async def test_a_front_end_watches_a_turn(company: Company) -> None:
@@ -271,13 +308,7 @@ async def test_a_killed_stream_worker_answers_each_message_once_and_in_order(
     told = [f"message {number}" for number in range(12)]
     settings = {"AGENT": "notes", "SLOTS": str(SLOTS)}
     async with (
-        open_connection(
-            company.nats.url,
-            name="web",
-            principal="web",
-            nkey_seed_file=str(company.nats.seed_file("production/web")),
-            tls_ca_file=str(company.nats.ca_file),
-        ) as client,
+        company.open_front_end() as client,
         company.running("stream_worker.js", "notes-worker", **settings) as worker,
     ):
         sessions = SessionApi(client, principal="web", acting_for=person)
