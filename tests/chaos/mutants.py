@@ -198,7 +198,7 @@ _NOTICED_BY: Final = {
 
 
 def is_noticed(name: str, problems: Iterable[str]) -> bool:
-    """ReportLine whether the damage that a mutant does is among what a checker found."""
+    """Return whether the damage that a mutant does is among what a checker found."""
     return any(line.partition(":")[0] in _NOTICED_BY[name] for line in problems)
 
 

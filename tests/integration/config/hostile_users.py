@@ -557,7 +557,7 @@ async def effects(scene: Scene, user: str, tried: list[Attempt], *, walls_only: 
 
 
 def _may_be_heard(subject: str, account: str, may: Permissions) -> bool:
-    """ReportLine whether something said in an account is what a user may say, or the server's own.
+    """Return whether something said in an account is what a user may say, or the server's own.
 
     Replies to it are said there, and the server tells of requests to JetStream.
     """
@@ -574,7 +574,7 @@ def _may_be_heard(subject: str, account: str, may: Permissions) -> bool:
 
 
 def _may_be_stored(subject: str, may: Permissions) -> bool:
-    """ReportLine whether a user may have stored something under a subject, which a log has changed."""
+    """Return whether a user may have stored something under a subject, which a log has changed."""
     head = f"{subjects.ROOT}."
     spoken = re.sub(rf"^{re.escape(head)}log\.\d+\.", f"{head}inbound.", subject)
     spoken = re.sub(rf"^{re.escape(head)}rlog\.\d+\.", f"{head}result.", spoken)
@@ -617,7 +617,7 @@ def _without_times(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def subject_matches(pattern: str, subject: str) -> bool:
-    """ReportLine whether a subject is one of a pattern."""
+    """Return whether a subject is one of a pattern."""
     wanted, given = pattern.split("."), subject.split(".")
     if wanted[-1] == ">":
         wanted, given = wanted[:-1], given[: len(wanted) - 1] if len(given) >= len(wanted) else []

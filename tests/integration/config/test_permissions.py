@@ -167,12 +167,12 @@ async def test_a_key_is_replaced_while_its_user_stays_connected(
 
 
 def is_out(connection: Connection) -> bool:
-    """ReportLine whether a connection that stood was ended, and is not let in again."""
+    """Return whether a connection that stood was ended, and is not let in again."""
     return not connection.is_connected and "connect" in [its.what for its in connection.refused]
 
 
 async def is_refused(options: BusOptions) -> bool:
-    """ReportLine whether the server does not let somebody in."""
+    """Return whether the server does not let somebody in."""
     bus = Bus()
     trying = asyncio.create_task(bus.connect(options))
     try:

@@ -20,7 +20,7 @@ LONG_LEASE = timedelta(seconds=30)
 
 
 def hold_everything(*of: SmallRouter) -> bool:
-    """ReportLine whether these routers hold all partitions of both logs, each one of them once."""
+    """Return whether these routers hold all partitions of both logs, each one of them once."""
     for log in ("inbound", "results"):
         held = [number for router in of for number in router.held(log)]
         if sorted(held) != sorted(ALL):

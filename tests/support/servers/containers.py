@@ -38,7 +38,7 @@ def server_image(name: str) -> str:
 
 
 def docker_answers() -> bool:
-    """ReportLine whether a Docker engine is there."""
+    """Return whether a Docker engine is there."""
     with warnings.catch_warnings():
         # The client leaves its socket open when nobody listens.
         warnings.simplefilter("ignore", ResourceWarning)

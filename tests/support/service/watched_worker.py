@@ -18,7 +18,7 @@ _MODULES = ("chatlane.cli.echo_worker", "chatlane.dev.echo")
 
 
 def watch(event_log: EventLog) -> None:
-    """ReportLine of every turn that is worked on."""
+    """Record every turn that is worked on."""
     echo_worker = import_module(_MODULES[0] if find_spec(_MODULES[0]) else _MODULES[1])
     think_and_echo = echo_worker.think_and_echo
 

@@ -92,7 +92,7 @@ class Transaction:
         return self.find(key)
 
     def is_free(self, key: Key) -> bool:
-        """ReportLine whether nobody else has locked a row."""
+        """Return whether nobody else has locked a row."""
         return self.database.locks.get(key, self) is self
 
     def put(self, key: Key, row: object) -> None:
