@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final, Protocol
 from uuid import UUID, uuid4
@@ -29,6 +29,8 @@ _log = logging.getLogger("chatlane_client")
 
 DRAFT_INTERVAL: Final = timedelta(seconds=1)
 _MAX_TURNS: Final = 10_000
+# Calls to delete a draft without an answer; before each further one is the pause of the platform.
+_MOST_DELETIONS: Final = 5
 
 
 class DraftPlatform(Protocol):
@@ -129,25 +131,21 @@ class Draft:
         return self.message_id
 
     async def cancel(self) -> None:
-        """End the draft and delete its message: there is no answer."""
-        try:
-            message_id = await self.finish()
-        except Exception as exc:  # noqa: BLE001 - a draft must not end the adapter
-            _log.warning("draft_not_deleted", extra={"error": type(exc).__name__})
-            message_id = self.message_id
+        """End the draft and delete its message, which no answer replaces.
+
+        Raises:
+            RetryAfter: The platform asks to wait; the message is still there.
+        """
+        with _pauses_only():
+            await self.finish()
+        with _pauses_only():
+            if self.message_id is not None:
+                await self._platform.delete(self._target, self.message_id)
         self.message_id = None
-        await self._delete(message_id)
 
     def pass_by(self) -> None:
         """Note that another message of the turn is now behind the message of the draft."""
         self.is_passed = True
-
-    async def _delete(self, message_id: str | None) -> None:
-        if message_id is not None:
-            try:
-                await self._platform.delete(self._target, message_id)
-            except Exception:  # noqa: BLE001 - a draft must not end the adapter
-                _log.exception("draft_not_deleted")
 
     async def _show(self) -> None:
         """Send the newest text until the draft ends."""
@@ -198,8 +196,9 @@ class Draft:
                 self._may_be_sent = not isinstance(exc, UndeliverableError)
             raise
         if was_doubtful:
-            # It may show an earlier text.
+            # It may show an earlier text, and be before a message that came meanwhile.
             self._has_news.set()
+            self.is_passed = self.is_passed or was_passed
         self._key, self._may_be_sent = uuid4().hex, False
         self.message_id = message_id
         await self._report(message_id)
@@ -283,14 +282,27 @@ class Drafts:
             return
         self._over.add(ended.turn_id)
         # The answer replaces the draft when it is delivered.
-        end = draft.close() if ended.outbound_ids else self._cancel(ended.turn_id, draft)
+        end = draft.close() if ended.outbound_ids else self._delete(ended.turn_id, draft)
         task = asyncio.create_task(_ended(end))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _cancel(self, turn_id: UUID, draft: Draft) -> None:
+    async def _delete(self, turn_id: UUID, draft: Draft) -> None:
+        """Delete a draft without an answer, also if the platform asks to wait."""
         self._forget(turn_id, None)
+        for _ in range(_MOST_DELETIONS):
+            try:
+                await draft.cancel()
+            except RetryAfter as exc:
+                await asyncio.sleep(exc.after.total_seconds())
+            else:
+                return
+        _log.warning("draft_not_deleted", extra={"error": RetryAfter.__name__})
+
+    async def _cancel(self, turn_id: UUID, draft: Draft) -> None:
+        # Known until it is deleted, so that a delivery that waits for the platform deletes it.
         await draft.cancel()
+        self._forget(turn_id, None)
 
     def pass_by(self, turn_id: UUID) -> None:
         """Note that a message of a running turn was sent, so that the answer comes behind it."""
@@ -308,6 +320,9 @@ class Drafts:
             turn_id: The turn.
             target: Where its answer goes.
             message_id: The draft as the service knows it, of this process or an earlier one.
+
+        Raises:
+            RetryAfter: The platform asks to wait.
         """
         draft = self._drafts.get(turn_id)
         if draft is None and message_id is not None and turn_id not in self._finished:
@@ -319,13 +334,14 @@ class Drafts:
         """End the draft of a turn, and return the message that the answer is to replace, if any.
 
         Raises:
+            RetryAfter: The platform asks to wait before it deletes a draft that was passed.
             Exception: It is not known yet whether there is one; of the platform.
         """
         draft = self._drafts.get(turn_id)
         message_id = self._finished.get(turn_id) if draft is None else await draft.finish()
         if draft is not None and draft.is_passed:
-            self._passed.add(turn_id)
             await self._cancel(turn_id, draft)
+            self._passed.add(turn_id)
             return None
         self._forget(turn_id, message_id)
         return message_id
@@ -348,6 +364,17 @@ class Drafts:
         """End all drafts; their messages stay for the process that delivers the answers."""
         await cancel_until_ended(*self._ending)
         await asyncio.gather(*(draft.close() for draft in self._drafts.values()))
+
+
+@contextmanager
+def _pauses_only() -> Iterator[None]:
+    """Let errors of a block pass only if the platform asks to wait; others must not end the adapter."""
+    try:
+        yield
+    except RetryAfter:
+        raise
+    except Exception as exc:  # noqa: BLE001 - a draft must not end the adapter
+        _log.warning("draft_not_deleted", extra={"error": type(exc).__name__})
 
 
 async def _not_reported(_: str) -> None:

@@ -21,6 +21,7 @@ const message = (fields: Partial<OutboundMessage> = {}) =>
 class Platform {
   readonly shown = new Map<string, string>();
   readonly errors: Error[] = [];
+  readonly refusals: Error[] = [];
   readonly reported: string[] = [];
   sent = 0;
 
@@ -45,6 +46,8 @@ class Platform {
   }
 
   async delete(_: Source, messageId: string): Promise<void> {
+    const refusal = this.refusals.shift();
+    if (refusal !== undefined) throw refusal;
     this.shown.delete(messageId);
   }
 
@@ -103,6 +106,38 @@ test("without an answer the draft is deleted", async () => {
   await platform.until(() => platform.shown.size === 1);
   platform.update(ended([]));
   await platform.until(() => platform.shown.size === 0);
+});
+
+test("a draft without an answer is deleted when the platform asked to wait", async () => {
+  const platform = new Platform();
+  platform.update(started(), text("one"));
+  await platform.until(() => platform.shown.size === 1);
+  platform.refusals.push(new RetryAfter(0.01));
+  platform.update(ended([]));
+  await platform.until(() => platform.shown.size === 0);
+});
+
+test("the answer waits until a draft before another message is deleted", async () => {
+  const platform = new Platform();
+  platform.update(started(), text("one"));
+  await platform.until(() => platform.shown.has("m1"));
+  platform.drafts.noteSent(message({ is_interim: true }));
+  platform.refusals.push(new RetryAfter(0.01));
+  await assert.rejects(platform.drafts.replacing(message()), RetryAfter);
+  assert.equal((await platform.drafts.replacing(message())).draft, null);
+  assert.equal(platform.shown.size, 0);
+});
+
+test("the end does not wait for a platform that deletes nothing", async () => {
+  const platform = new Platform();
+  platform.update(started(), text("one"));
+  await platform.until(() => platform.shown.size === 1);
+  platform.refusals.push(new RetryAfter(60));
+  platform.update(ended([]));
+  await platform.until(() => platform.refusals.length === 0);
+  const before = performance.now();
+  await platform.drafts.close();
+  assert.ok(performance.now() - before < 5000);
 });
 
 test("behind another message of the turn the draft begins again", async () => {

@@ -413,6 +413,63 @@ async def test_a_draft_whose_move_fails_is_still_deleted_for_the_answer(
     assert platform.deleted == ["m1", "m1"]
 
 
+async def test_the_answer_waits_until_a_draft_before_another_message_is_deleted(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("half"))
+    await eventually(lambda: platform.sent == 1)
+    drafts.pass_by(TURN_ID)
+    platform.error = RetryAfter(0.01)
+    with pytest.raises(RetryAfter):
+        await drafts.finish(TURN_ID)
+    platform.error = None
+    assert await drafts.finish(TURN_ID) is None
+    assert drafts.is_passed(TURN_ID)
+    assert platform.calls == [("send", "half"), ("delete", ""), ("delete", "")]
+
+
+async def test_a_draft_is_deleted_when_the_platform_asked_to_wait(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("half"))
+    await eventually(lambda: platform.sent == 1)
+    platform.error = RetryAfter(0.01)
+    drafts.update(ended(TurnOutcome.FAILED))
+    await eventually(lambda: platform.deleted == ["m1"])
+    platform.error = None
+    await eventually(lambda: platform.deleted == ["m1", "m1"])
+
+
+async def test_the_end_does_not_wait_for_a_platform_that_deletes_nothing(
+    platform: Platform, drafts: Drafts
+) -> None:
+    drafts.update(started())
+    drafts.update(piece("half"))
+    await eventually(lambda: platform.sent == 1)
+    platform.error = RetryAfter(60)
+    drafts.update(ended(TurnOutcome.FAILED))
+    await eventually(lambda: platform.deleted == ["m1"])
+    async with asyncio.timeout(5):
+        await drafts.close()
+
+
+async def test_a_draft_that_a_message_passes_while_it_is_in_doubt_moves(
+    platform: Platform, drafts: Drafts
+) -> None:
+    platform.error = TimeoutError()
+    drafts.update(started())
+    drafts.update(piece("a"))
+    await eventually(lambda: platform.calls == [("send", "a")])
+    # The platform has the draft, and shows the message of the turn behind it.
+    drafts.pass_by(TURN_ID)
+    platform.error = None
+    await eventually(lambda: platform.calls[-2:] == [("delete", ""), ("send", "a")])
+    assert platform.deleted == ["m1"]
+    assert await drafts.finish(TURN_ID) == "m2"
+
+
 def a_draft(
     platform: Platform,
     reported: list[str],

@@ -9,6 +9,8 @@ import { Flag, pause } from "../timing.js";
 import { put, type TurnUpdate } from "./turn_reader.js";
 
 const MOST_TURNS = 10_000;
+// Calls to delete a draft without an answer; before each further one is the pause of the platform.
+const MOST_DELETIONS = 5;
 const INTERVAL_MS = 1000;
 
 /** The calls of a platform that a draft needs; each may throw `RetryAfter`. */
@@ -80,21 +82,22 @@ export class Draft {
     return this.messageId;
   }
 
-  /** End the draft and delete its message: there is no answer. */
+  /**
+   * End the draft and delete its message, which no answer replaces.
+   *
+   * Throws `RetryAfter` if the platform asks to wait; the message is still there.
+   */
   async cancel(): Promise<void> {
     const messageId = await this.finish();
-    this.messageId = undefined;
-    await this.#delete(messageId);
-  }
-
-  async #delete(messageId: string | undefined): Promise<void> {
     if (messageId === undefined) return;
     try {
       await this.shared.platform.delete(this.target, messageId);
     } catch (error) {
+      if (error instanceof RetryAfter) throw error;
       // A draft must not end the adapter.
       this.shared.log("draft_not_deleted", described(error));
     }
+    this.messageId = undefined;
   }
 
   /** Send the newest text until the draft ends. */
@@ -163,6 +166,7 @@ export class Drafts {
   // Ended turns with a draft whose answer or notice is not delivered yet.
   readonly #over = new Set<string>();
   readonly #ending = new Set<Promise<unknown>>();
+  readonly #closing = new AbortController();
 
   constructor(private readonly shared: Shared) {}
 
@@ -192,7 +196,7 @@ export class Drafts {
       this.#over.add(update.turn_id);
       // The answer replaces the draft when it is delivered.
       const hasAnswer = (update.outbound_ids ?? []).length > 0;
-      const end = hasAnswer ? known.draft.finish() : this.#cancel(update.turn_id, known.draft);
+      const end = hasAnswer ? known.draft.finish() : this.#delete(update.turn_id, known.draft);
       const ending: Promise<unknown> = end.finally(() => this.#ending.delete(ending));
       this.#ending.add(ending);
     }
@@ -230,6 +234,7 @@ export class Drafts {
 
   /** End all drafts; their messages stay for the process that delivers the answers. */
   async close(): Promise<void> {
+    this.#closing.abort();
     const drafts = [...this.#drafts.values()].map(({ draft }) => draft.finish());
     await Promise.allSettled([...drafts, ...this.#ending]);
   }
@@ -243,17 +248,33 @@ export class Drafts {
     if (draft !== undefined) await this.#cancel(turnId, draft);
   }
 
-  async #cancel(turnId: string, draft: Draft): Promise<void> {
+  /** Delete a draft without an answer, also if the platform asks to wait. */
+  async #delete(turnId: string, draft: Draft): Promise<void> {
     this.#forget(turnId, undefined);
+    for (let tries = 0; tries < MOST_DELETIONS && !this.#closing.signal.aborted; tries += 1) {
+      try {
+        await draft.cancel();
+        return;
+      } catch (error) {
+        if (!(error instanceof RetryAfter)) throw error;
+        await pause(error.seconds * 1000, this.#closing.signal);
+      }
+    }
+    this.shared.log("draft_not_deleted", { error: "RetryAfter" });
+  }
+
+  async #cancel(turnId: string, draft: Draft): Promise<void> {
+    // Known until it is deleted, so that a delivery that waits for the platform deletes it.
     await draft.cancel();
+    this.#forget(turnId, undefined);
   }
 
   async #finish(turnId: string): Promise<string | undefined> {
     const draft = this.#drafts.get(turnId)?.draft;
     const messageId = draft === undefined ? this.#finished.get(turnId) : await draft.finish();
     if (draft?.isPassed) {
-      this.#passed.add(turnId);
       await this.#cancel(turnId, draft);
+      this.#passed.add(turnId);
       return undefined;
     }
     this.#forget(turnId, messageId);
