@@ -1,12 +1,13 @@
 """A number of WhatsApp Cloud as a platform of chatlane."""
 
+import asyncio
 import hashlib
 import hmac
 import json
 import logging
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, Self, TypeVar
 
 import httpx
 from aiohttp import web
@@ -50,6 +51,7 @@ _log: Final = logging.getLogger(__name__)
 
 _STORED_WITHIN: Final = timedelta(seconds=2)
 _KEPT_TEMPLATES: Final = 1000
+T = TypeVar("T")
 CAPABILITIES: Final = Capabilities(
     platform="whatsapp",
     text_limit=LIMIT,
@@ -70,8 +72,9 @@ class WhatsAppPlatform(Platform):
         self._stack = AsyncExitStack()
         self._graph: GraphClient
         self._adapter: AdapterClient | None = None
-        # By the id of the message that was sent first, empty once sent; the oldest go.
+        # By the id of the message that was sent first; the oldest go.
         self._templates: dict[str, Json] = {}
+        self._sent_again: dict[str, asyncio.Task[bool]] = {}
         self._secret = settings.app_secret.get_secret_value().encode()
 
     @property
@@ -90,6 +93,9 @@ class WhatsAppPlatform(Platform):
 
     @override
     async def __aexit__(self, *_: object) -> None:
+        for task in self._sent_again.values():
+            task.cancel()
+        await asyncio.gather(*self._sent_again.values(), return_exceptions=True)
         await self._stack.aclose()
 
     @override
@@ -125,9 +131,9 @@ class WhatsAppPlatform(Platform):
             _log.error("payload_not_understood", extra={"error": type(error).__name__})
             return
         for item in items:
-            if await self._is_sent_again(item):
-                continue
             try:
+                if await self._is_sent_again(item):
+                    continue
                 event = event_of(adapter.event, item, self._settings.api_url)
             except (AttributeError, KeyError, TypeError, ValidationError, ValueError) as error:
                 # It would not be understood the next time either; others are stored.
@@ -164,28 +170,32 @@ class WhatsAppPlatform(Platform):
                 raise
             return await self._send(template)
         if template is not None:
-            self._templates[str(answer["messages"][0]["id"])] = template
-            if len(self._templates) > _KEPT_TEMPLATES:
-                del self._templates[next(iter(self._templates))]
+            _put(self._templates, str(answer["messages"][0]["id"]), template)
         return answer
 
     async def _is_sent_again(self, item: Item) -> bool:
-        """Send the template of a message that a status refuses; return whether WhatsApp took it."""
+        """Send the template of a message that a status refuses; return whether WhatsApp took it.
+
+        A status is repeated if the call takes long, and the repeat waits for the same call.
+        """
         if not item.is_status or failure_code(item.content) != WINDOW_CLOSED:
             return False
         message_id = str(item.content.get("id"))
-        template = self._templates.get(message_id)
-        if template is None:
-            return False
-        if not template:
-            # The status is a repeat.
-            return True
-        self._templates[message_id] = {}
+        sending = self._sent_again.get(message_id)
+        if sending is None:
+            template = self._templates.pop(message_id, None)
+            if template is None:
+                return False
+            sending = asyncio.create_task(self._is_taken(template))
+            _put(self._sent_again, message_id, sending)
+        return await asyncio.shield(sending)
+
+    async def _is_taken(self, template: Json) -> bool:
         try:
             await self._send(template)
-        except (ChatGone, RetryAfter, UncertainCallError, Undeliverable):
+        except (ChatGone, RetryAfter, UncertainCallError, Undeliverable) as error:
             # Then the agent reads why the message was not delivered.
-            self._templates.pop(message_id, None)
+            _log.warning("template_not_sent", extra={"error": type(error).__name__})
             return False
         return True
 
@@ -224,6 +234,12 @@ class WhatsAppPlatform(Platform):
             raise
         self.note_account(is_refused=False)
         return answer
+
+
+def _put(kept: dict[str, T], key: str, value: T) -> None:
+    kept[key] = value
+    if len(kept) > _KEPT_TEMPLATES:
+        del kept[next(iter(kept))]
 
 
 def _bytes(given: str) -> bytes:

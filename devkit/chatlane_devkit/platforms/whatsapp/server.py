@@ -35,6 +35,7 @@ class Person:
     Attributes:
         shown: What the business has sent, in order.
         refusals: Codes that the next calls for this person get, in order.
+        late_refusals: Codes that they get only while calls are answered, in order.
         calls: How often the business tried to send something.
         states: States of messages that the business set, such as `typing`.
         answers: Set while calls for this person are answered; they take effect before.
@@ -43,6 +44,7 @@ class Person:
     number: str
     shown: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[int] = field(default_factory=list)
+    late_refusals: list[int] = field(default_factory=list)
     calls: int = 0
     states: list[str] = field(default_factory=list)
     answers: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,8 +58,12 @@ class Person:
         """Refuse the calls for this person for so long."""
         self._refusal, self._refused_until = code, monotonic() + seconds
 
-    def refusal(self) -> int | None:
+    async def refusal(self) -> int | None:
         """Return the code that a call for this person gets; None if it is accepted."""
+        if self.late_refusals:
+            code = self.late_refusals.pop(0)
+            await self.answers.wait()
+            return code
         if self.refusals:
             return self.refusals.pop(0)
         return self._refusal if monotonic() < self._refused_until else None
@@ -135,14 +141,21 @@ class WhatsAppServer:
 
     def report(self, person: Person, wamid: str, state: str, code: int | None = None) -> None:
         """Send a status of a message of the business."""
+        errors = [] if code is None else [{"code": code, "title": "refused"}]
+        self.report_errors(person, wamid, errors, state)
+
+    def report_errors(
+        self, person: Person, wamid: str, errors: list[Any], state: str = "failed"
+    ) -> None:
+        """Send a status with any errors, in the shape of WhatsApp or not."""
         status: dict[str, Any] = {
             "id": wamid,
             "status": state,
             "timestamp": str(round(time())),
             "recipient_id": person.number,
         }
-        if code is not None:
-            status["errors"] = [{"code": code, "title": "refused"}]
+        if errors:
+            status["errors"] = errors
         self._tell(person, {"statuses": [status]})
 
     def _tell(self, person: Person, value: dict[str, Any]) -> None:
@@ -190,7 +203,7 @@ class WhatsAppServer:
             return web.json_response({"success": True})
         person = self.person(given["to"])
         person.calls += 1
-        if (code := person.refusal()) is not None:
+        if (code := await person.refusal()) is not None:
             return _refused(400, code)
         kind = given["type"]
         if kind == "template" and (code := _template_refusal(given)) is not None:

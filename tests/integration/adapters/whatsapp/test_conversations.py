@@ -129,6 +129,22 @@ async def test_a_text_outside_of_the_window_is_sent_as_the_template(app: App) ->
     assert "24 hours" not in person.texts[3]
 
 
+async def test_the_agent_reads_that_a_template_was_refused_late(app: App) -> None:
+    person = app.whatsapp.person("4911")
+    app.whatsapp.say(person, "hello")
+    await eventually(lambda: person.texts == ["heard hello"])
+    repeats = len(app.adapter.events("event_not_stored"))
+    person.late_refusals = [132001]
+    person.answers.clear()
+    app.whatsapp.report(person, person.shown[0]["id"], "failed", 131047)
+    # WhatsApp waits no longer for the request, and sends it again.
+    await eventually(lambda: len(app.adapter.events("event_not_stored")) > repeats)
+    person.answers.set()
+    app.whatsapp.say(person, "history")
+    await eventually(lambda: "24 hours" in person.texts[-1])
+    assert (len(person.shown), person.calls) == (2, 3)
+
+
 async def test_the_agent_reads_that_the_window_is_closed(app: App) -> None:
     person = app.whatsapp.person("4905")
     person.refusals = [131047]
@@ -154,6 +170,13 @@ async def test_a_message_that_is_not_understood_holds_nobody_up(app: App) -> Non
     app.whatsapp.say(person, "hello")
     await eventually(lambda: person.texts == ["heard hello"])
     assert app.adapter.events("message_not_understood")
+
+
+async def test_a_status_that_is_not_understood_holds_nobody_up(app: App) -> None:
+    person = app.whatsapp.person("4910")
+    app.whatsapp.report_errors(person, "wamid.0", ["refused"])
+    app.whatsapp.say(person, "hello")
+    await eventually(lambda: person.texts == ["heard hello"])
 
 
 async def test_typing_is_shown_while_the_agent_works(app: App) -> None:
