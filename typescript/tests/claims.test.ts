@@ -25,7 +25,8 @@ class SlowService {
         const request = decode<ClaimRequest>(body);
         this.asked.add(request.id);
         this.waits.push(options.timeout);
-        this.#now += Math.min(this.takesMs, options.timeout);
+        // Whole milliseconds, so that differences are exact.
+        this.#now += Math.round(Math.min(this.takesMs, options.timeout));
         if (this.takesMs > options.timeout) throw new Error("no answer");
         const reply: ClaimReply = { ...stamp(), status: "taken", turn_id: request.turn_id };
         return { data: encode(reply) } as Msg;
