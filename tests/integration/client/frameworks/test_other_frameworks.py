@@ -1,5 +1,6 @@
-"""Agents of LangGraph, the OpenAI Agents SDK and Claude behind a real router: memory and approvals."""
+"""Agents of LangGraph, the OpenAI Agents SDK and Claude behind a real router: memory, approvals, stops."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
@@ -12,6 +13,7 @@ from agents.mcp import MCPServerStdio
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 from claude_agent_sdk import ClaudeAgentOptions
 from claude_agent_sdk import tool as claude_tool
+from langchain_core.language_models import FakeMessagesListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
@@ -19,16 +21,34 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 from nats.aio.client import Client
 
-from chatlane_client import Answer, Handler, Turn, TurnFailedError, open_connection
+from chatlane_client import (
+    Answer,
+    Handler,
+    SessionApi,
+    TranscriptApi,
+    Turn,
+    TurnFailedError,
+    open_connection,
+)
 from chatlane_client.frameworks import claude, langgraph, openai_agents
+from chatlane_schemas import Person, Role, TurnEnded, TurnOutcome
 from tests.integration.client.real_router import real_router
-from tests.integration.client.routing import Chats, delivering, said, working
+from tests.integration.client.routing import (
+    ACCOUNT,
+    PLATFORM,
+    PRINCIPAL,
+    Chats,
+    delivering,
+    said,
+    working,
+)
 from tests.support import mail_server
-from tests.support.fake_claude import FakeClaude, Frames, assistant, result, tool_result
+from tests.support.fake_claude import FakeClaude, Frames, assistant, result, streamed, tool_result
 
 pytestmark = pytest.mark.integration
 
 ARGUMENTS = {"to": "Ben"}
+LOOKS = "Let me look."
 
 
 @pytest.fixture
@@ -217,6 +237,94 @@ async def answer_without_a_second_mail(client: Client, handler: Handler, number:
     async with working(client, killed_once), delivering(client, chats.deliver) as adapter:
         await adapter.publish(said("mail"))
         await chats.until_said(f"result: sent, number {number}")
+
+
+def looking_langgraph_handler(begun: asyncio.Event) -> Handler:
+    """Return a handler whose tool never ends, as the two below."""
+
+    @tool
+    async def look() -> str:
+        """Look at the sky."""
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    calls = [{"name": "look", "args": {}, "id": "call-1"}]
+    model = FakeMessagesListChatModel(responses=[AIMessage(LOOKS, tool_calls=calls)])
+
+    async def respond(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", respond)
+    builder.add_node("tools", ToolNode([look]))
+    builder.add_edge(START, "model")
+    builder.add_edge("model", "tools")
+    return langgraph.turn_handler(builder.compile())
+
+
+def looking_openai_handler(begun: asyncio.Event) -> Handler:
+    @function_tool
+    async def look() -> str:
+        """Look at the sky."""
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    step = [assistant_message(LOOKS), function_call("look", {}, call_id="call-1")]
+    return openai_agents.turn_handler(Agent("Desk", model=ScriptedModel([step]), tools=[look]))
+
+
+def looking_claude_handler(begun: asyncio.Event) -> Handler:
+    @claude_tool("look", "Look at the sky.", {})
+    async def look(_: dict[str, Any]) -> dict[str, Any]:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def act(fake: FakeClaude) -> Frames:
+        for frame in streamed([LOOKS]):
+            yield frame
+        call = {"type": "tool_use", "id": "call-1", "name": "look", "input": {}}
+        yield assistant({"type": "text", "text": LOOKS}, call)
+        await fake.call_tool("turn", "look", {})
+        raise AssertionError
+
+    def started(options: ClaudeAgentOptions) -> FakeClaude:
+        return FakeClaude(act, options)
+
+    return claude.turn_handler(tools=[look], transport_of=started)
+
+
+@pytest.mark.parametrize(
+    "handler_of",
+    [looking_langgraph_handler, looking_openai_handler, looking_claude_handler],
+    ids=["langgraph", "openai-agents", "claude"],
+)
+async def test_a_stopped_turn_keeps_what_was_said_and_says_it_once(
+    client: Client, handler_of: Callable[[asyncio.Event], Handler]
+) -> None:
+    chats, begun = Chats(), asyncio.Event()
+    person = Person(platform=PLATFORM, account=ACCOUNT, id="person-1")
+    sessions = SessionApi(client, principal=PRINCIPAL, acting_for=person)
+    transcripts = TranscriptApi(client, principal=PRINCIPAL, acting_for=person)
+    async with (
+        working(client, handler_of(begun)),
+        delivering(client, chats.deliver) as adapter,
+    ):
+        await adapter.publish(said("weather?"))
+        await begun.wait()
+        session = await sessions.peek(f"agent:main:{PLATFORM}:{ACCOUNT}:dm:1")
+        assert session is not None
+        async with sessions.watch(session.id) as updates:
+            await adapter.publish(said("/stop"))
+            ended = await anext(it async for it in updates if isinstance(it, TurnEnded))
+        await chats.until_said(LOOKS)
+        rows = await transcripts.newest(session.id)
+    assert ended.outcome is TurnOutcome.CANCELLED
+    assert chats.texts().count(LOOKS) == 1
+    spoken = [row.content for row in rows if row.role is Role.ASSISTANT]
+    assert spoken.count(LOOKS) == 1
 
 
 CLAUDE_MEMORY = "The conversation so far:  [person] one [you] one  Answer this now:  two"

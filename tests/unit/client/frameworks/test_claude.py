@@ -208,6 +208,33 @@ async def test_a_stopped_turn_is_answered_with_the_text_so_far() -> None:
     assert texts(await working) == ["The beginning"]
 
 
+async def test_a_turn_that_is_stopped_while_a_tool_runs_has_its_text_once() -> None:
+    signals, begun = Signals(), asyncio.Event()
+    shown: list[str] = []
+
+    async def note(piece: LivePiece) -> None:
+        if piece.kind is PieceKind.TEXT:
+            shown.append(piece.text or "")
+        if piece.kind is PieceKind.TOOL_CALL:
+            begun.set()
+
+    async def looking(_: FakeClaude) -> Frames:
+        for frame in streamed(["Let me", " look."]):
+            yield frame
+        yield assistant({"type": "text", "text": "Let me look."}, CALL)
+        await asyncio.Event().wait()
+
+    turn = replace(turn_of("weather?"), signals=signals, publish_piece=note)
+    working = asyncio.ensure_future(signals.obeyed_by(handler_of(looking)(turn)))
+    await begun.wait()
+    signals.tell(CancelReason.STOPPED, steer=False)
+    answer = await working
+    assert isinstance(answer, Reply)
+    spoken = [row.content for row in answer.transcript if row.role is Role.ASSISTANT]
+    assert (texts(answer), spoken) == (["Let me look."], ["Let me look."])
+    assert "".join(shown) == "Let me look."
+
+
 async def test_a_worker_that_stops_hands_on_what_tools_did() -> None:
     signals, ended = Signals(), asyncio.Event()
 

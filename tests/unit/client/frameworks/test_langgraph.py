@@ -250,6 +250,30 @@ async def test_a_stopped_turn_is_answered_with_the_text_so_far() -> None:
     assert texts(await working) == ["The beginning"]
 
 
+async def test_a_turn_that_is_stopped_while_a_tool_runs_has_its_text_once() -> None:
+    begun, signals = asyncio.Event(), Signals()
+
+    @tool
+    async def look() -> str:
+        """Look at the sky."""
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    call = AIMessage("Let me look.", tool_calls=[{"name": "look", "args": {}, "id": "call-1"}])
+    shown: list[LivePiece] = []
+    turn = replace(turn_of("weather?", shown=shown), signals=signals)
+    handler = turn_handler(graph_of(fake(call), look))
+    working = asyncio.ensure_future(signals.obeyed_by(handler(turn)))
+    await begun.wait()
+    signals.tell(CancelReason.STOPPED, steer=False)
+    answer = await working
+    assert isinstance(answer, Reply)
+    spoken = [row.content for row in answer.transcript if row.role is Role.ASSISTANT]
+    assert (texts(answer), spoken) == (["Let me look."], ["Let me look."])
+    assert "".join(it.text or "" for it in shown if it.kind is PieceKind.TEXT) == "Let me look."
+
+
 def test_a_call_without_a_result_gets_one() -> None:
     assert [(row.role, row.tool_call_id) for row in rows_of([CALL])] == [
         (Role.ASSISTANT, None),
