@@ -5,6 +5,7 @@ from chatlane_client.adapter_events import deleted, edited, pressed, reacted, th
 from chatlane_client.api.dead_letters import DeadLetterApi, LetterOutcome
 from chatlane_client.api.editor_tools import CommandResult, EditorTools
 from chatlane_client.api.explanations import ExplanationApi
+from chatlane_client.api.front_end_tools import FrontEndTools
 from chatlane_client.api.outbox import OutboxApi, SentMessage
 from chatlane_client.api.projects import ProjectApi
 from chatlane_client.api.session_api import SessionApi
@@ -26,6 +27,7 @@ from chatlane_client.errors import (
     EditorCallError,
     ForbiddenRequestError,
     ForeignEventError,
+    FrontEndCallError,
     InvalidAnswerError,
     OversizedMessageError,
     PermanentError,
@@ -76,6 +78,8 @@ __all__ = [
     "ExplanationApi",
     "ForbiddenRequestError",
     "ForeignEventError",
+    "FrontEndCallError",
+    "FrontEndTools",
     "Handler",
     "InvalidAnswerError",
     "LetterOutcome",

@@ -22,6 +22,7 @@ ChatlaneClientError
     │   └── StaleRequestError
     ├── QuestionWithdrawnError  a message of the turn was changed while it asked
     ├── EditorCallError         an editor did not do what a turn called it for
+    ├── FrontEndCallError       a tool of the front end of a turn has no result
     ├── TurnFailedError         raised by a turn handler
     │   └── StepError           a step cannot be kept
     ├── AgentUnavailableError   raised by a turn handler
@@ -235,6 +236,10 @@ class EditorCallError(PermanentError):
     def __init__(self, message: str, reason: EditorError | None = None) -> None:
         self.reason = reason
         super().__init__(message)
+
+
+class FrontEndCallError(PermanentError):
+    """A call of a tool of the front end of a turn has no result."""
 
 
 class TurnFailedError(PermanentError):

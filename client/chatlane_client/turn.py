@@ -23,6 +23,7 @@ from chatlane_schemas import (
     Undelivered,
 )
 from chatlane_schemas.content.editor_calls import EditorCall
+from chatlane_schemas.content.front_end import FrontEnd, FrontEndCall
 from chatlane_schemas.content.prompts import prompt_of
 from chatlane_schemas.content.questions import FormField, QuestionKind
 from chatlane_schemas.live_turns import LivePiece, PieceKind
@@ -102,8 +103,17 @@ class Turn:
 
     @property
     def prompt(self) -> str:
-        """Text for a model: each message after a header with its sender, its reply and its files."""
+        """Text for a model: each message after a header with its sender, its reply and its files.
+
+        The context of the front end follows, each line of it indented.
+        """
         return prompt_of(self.messages)
+
+    @property
+    def front_end(self) -> FrontEnd | None:
+        """Tools and context of the front end, from the newest message that has any."""
+        given = [it.front_end for it in self.messages if it.front_end is not None]
+        return given[-1] if given else None
 
     @property
     def cancel_reason(self) -> CancelReason | None:
@@ -254,6 +264,24 @@ class Turn:
             QuestionWithdrawnError: A person changed a message of the turn meanwhile.
         """
         return await self._voice().ask(Question(message, within, call=call))
+
+    async def call_front_end(self, call: FrontEndCall, *, within: timedelta) -> QuestionAnswer:
+        """Let the front end of the person run a tool, and return its result; see `FrontEndTools`.
+
+        Args:
+            call: The call. The result of one that an earlier attempt has made is there already.
+            within: Time for the result, at most 7 days.
+
+        Raises:
+            ConflictingRequestError: The turn has an open question, is to end, or has ended.
+            QuestionWithdrawnError: A person changed a message of the turn meanwhile.
+            RefusedRequestError: The router is too old for such calls.
+        """
+        if (known := await self.answer(call.id)) is not None:
+            return known
+        kind = QuestionKind.CALL
+        asked = Question(f"Run {call.name}", within, kind=kind, front_end_call=call)
+        return await self._voice().ask(asked)
 
     async def answer(self, name: str = "answer") -> QuestionAnswer | None:
         """Return the answer to the question of this name that an earlier attempt has returned.

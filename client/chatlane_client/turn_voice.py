@@ -13,6 +13,7 @@ from chatlane_client.control import Signals
 from chatlane_client.errors import InvalidAnswerError, QuestionWithdrawnError
 from chatlane_schemas import Button, Part
 from chatlane_schemas.content.editor_calls import EditorCall
+from chatlane_schemas.content.front_end import FrontEndCall
 from chatlane_schemas.content.questions import FieldValue, FormField, QuestionKind, QuestionState
 from chatlane_schemas.questions import QuestionReply, TurnAnswer, TurnAsk, TurnSay
 from chatlane_schemas.session_api.outbox import OutboxReply
@@ -45,6 +46,7 @@ class Question(NamedTuple):
         kind: None derives it from options and fields.
         default: Answer that counts if there is none in time.
         call: What the editor of the person is to do.
+        front_end_call: The tool that the front end of the person is to run.
     """
 
     message: str | Part
@@ -54,6 +56,7 @@ class Question(NamedTuple):
     kind: QuestionKind | None = None
     default: str | None = None
     call: EditorCall | None = None
+    front_end_call: FrontEndCall | None = None
 
 
 class TurnVoice:
@@ -102,6 +105,7 @@ class TurnVoice:
             within_ms=max(1, int(question.within.total_seconds() * 1000)),
             park_as=park_as,
             call=question.call,
+            front_end_call=question.front_end_call,
         )
         return await self._requests.ask("turn", "ask", request, QuestionReply)
 

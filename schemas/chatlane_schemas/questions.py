@@ -7,6 +7,7 @@ from pydantic import Field
 
 from chatlane_schemas.content.buttons import TextFormat
 from chatlane_schemas.content.editor_calls import EditorCall
+from chatlane_schemas.content.front_end import FrontEndCall
 from chatlane_schemas.content.questions import (
     FormFields,
     FormValues,
@@ -105,6 +106,12 @@ class TurnAsk(OfAttempt):
         exclude_if=is_left_out,
         description="What the editor is to do. A call is not parked.",
     )
+    front_end_call: FrontEndCall | None = Field(
+        default=None,
+        exclude_if=is_left_out,
+        description="The tool that the front end is to run, instead of `call`. Its result is the "
+        "result of the step `ask:` and the id of the call.",
+    )
 
 
 class TurnAnswer(OfAttempt):
@@ -162,7 +169,7 @@ class QuestionReply(ApiReply):
     answer: Text | None = Field(
         default=None,
         description="The value of the chosen option, the text without options, or the default; of a "
-        "call an `EditorResult` as JSON text.",
+        "call an `EditorResult` as JSON text, or the result of the front end's tool.",
     )
     values: FormValues | None = Field(
         default=None, description="The values of a form by the names of its fields."
@@ -181,6 +188,10 @@ class TurnQuestion(PersonRequest):
     session_id: UUID = Field(description="The session.")
     calls: Flag = Field(
         default=False, description="Whether to return a `call` as well: the caller is an editor."
+    )
+    front_end_calls: Flag = Field(
+        default=False,
+        description="Whether to return a `front_end_call` as well: the caller runs its tool.",
     )
 
 
@@ -211,6 +222,9 @@ class OpenQuestionView(Record):
     )
     due_at: Instant = Field(description="When the default counts.")
     call: EditorCall | None = Field(default=None, description="What the editor is to do.")
+    front_end_call: FrontEndCall | None = Field(
+        default=None, description="The tool that the front end is to run."
+    )
 
 
 class QuestionViewReply(ApiReply):
@@ -233,7 +247,7 @@ class TurnReply(PersonRequest):
     value: Text | None = Field(
         default=None,
         description="The value of the chosen option, the text if there are no options, or of a call "
-        "an `EditorResult` as JSON text.",
+        "an `EditorResult` as JSON text, or the result of the front end's tool.",
     )
     values: FormValues | None = Field(
         default=None,

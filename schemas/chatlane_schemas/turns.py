@@ -6,6 +6,7 @@ from uuid import UUID
 from pydantic import Field
 
 from chatlane_schemas.content.elements import StoredContent
+from chatlane_schemas.content.front_end import FrontEnd
 from chatlane_schemas.content.replied import RepliedMessage
 from chatlane_schemas.deliveries import Undelivered
 from chatlane_schemas.envelope import Envelope, Record, ServiceEnvelope
@@ -18,6 +19,7 @@ from chatlane_schemas.fields import (
     Number,
     PlatformId,
     Text,
+    is_left_out,
 )
 from chatlane_schemas.inbound import Attachments, Kind
 from chatlane_schemas.results import TranscriptRow
@@ -93,6 +95,11 @@ class TurnMessage(StoredContent):
     sender_prefix: Text | None = Field(
         default=None,
         description="`[name]` to put before the text in a prompt, if several people talk.",
+    )
+    front_end: FrontEnd | None = Field(
+        default=None,
+        exclude_if=is_left_out,
+        description="Tools and context of the front end. The front end of a person wrote all of it.",
     )
 
 

@@ -13,6 +13,7 @@ from chatlane_client.api.catalogue import CatalogueApi
 from chatlane_client.api.submission import Submission, answered
 from chatlane_client.turn_reader import TurnReader, TurnWatch
 from chatlane_schemas import new_envelope_id
+from chatlane_schemas.content.front_end import FrontEnd
 from chatlane_schemas.content.questions import FieldValue
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.live_turns import TurnEnded
@@ -183,6 +184,7 @@ class SessionApi(CatalogueApi):
         text: str,
         *,
         attachments: Sequence[Attachment] = (),
+        front_end: FrontEnd | None = None,
         request_id: str | None = None,
         wait: bool = False,
     ) -> Submission:
@@ -194,6 +196,7 @@ class SessionApi(CatalogueApi):
             session_id: Session to submit to.
             text: What is said; empty only with attachments.
             attachments: References to files.
+            front_end: Tools and context of the front end, for the turn that answers the message.
             request_id: Id of an earlier request that this one repeats.
             wait: Whether to return only after the turn that answers the message has ended. Sessions
                 of stream agents have no turns.
@@ -210,6 +213,7 @@ class SessionApi(CatalogueApi):
             session_id=session_id,
             text=text,
             attachments=tuple(attachments),
+            front_end=front_end,
         )
         reply = await self._ask("session", "submit", request, SessionReply)
         if reply.session is None or reply.message_id is None:
@@ -217,14 +221,23 @@ class SessionApi(CatalogueApi):
         submission = Submission(reply.session, reply.message_id, reply.turn_id)
         return await self._wait_for_answer(submission) if wait else submission
 
-    async def question(self, session_id: UUID, *, calls: bool = False) -> OpenQuestionView | None:
+    async def question(
+        self, session_id: UUID, *, calls: bool = False, front_end_calls: bool = False
+    ) -> OpenQuestionView | None:
         """Return the open question of the running turn of a session, if there is one.
 
         Args:
             session_id: The session.
             calls: Whether to return calls to an editor as well; for editors.
+            front_end_calls: Whether to return calls of tools of the front end as well; for those
+                that run them.
         """
-        request = TurnQuestion(**self._stamp(), session_id=session_id, calls=calls)
+        request = TurnQuestion(
+            **self._stamp(),
+            session_id=session_id,
+            calls=calls,
+            front_end_calls=front_end_calls,
+        )
         return (await self._ask("turn", "question", request, QuestionViewReply)).question
 
     async def reply(

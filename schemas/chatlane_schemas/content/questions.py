@@ -24,8 +24,8 @@ class QuestionKind(StrEnum):
     """Kinds of questions.
 
     `permission`: whether something may be done, one of the options. `choice`: one of the options.
-    `text`: any text. `form`: a value for each field. `call`: the editor of the person is to do
-    something; no message asks for it, and only a `TurnReply` answers it.
+    `text`: any text. `form`: a value for each field. `call`: the editor or the front end of the
+    person is to do something; no message asks for it, and only a `TurnReply` answers it.
     """
 
     PERMISSION = "permission"

@@ -7,8 +7,9 @@ from uuid import UUID
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from chatlane_schemas.content.front_end import FrontEnd
 from chatlane_schemas.envelope import Envelope, Record
-from chatlane_schemas.fields import BigNumber, Flag, Name, Text
+from chatlane_schemas.fields import BigNumber, Flag, Name, Text, is_left_out
 from chatlane_schemas.inbound import Attachments
 from chatlane_schemas.session_api.people import Person, PersonRequest
 from chatlane_schemas.session_api.session_changes import (
@@ -75,6 +76,11 @@ class SessionSubmit(SessionChange):
 
     text: Text = Field(description="Text of the message; empty only with attachments.")
     attachments: Attachments = Field(default=(), description="References to files.")
+    front_end: FrontEnd | None = Field(
+        default=None,
+        exclude_if=is_left_out,
+        description="Tools and context of the front end, for the turn that answers the message.",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -62,6 +62,10 @@ _WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "nothing": "text and attachments are both empty",
         "label": "has no visible character",
         "project_name": "has no visible character",
+        "json_object": "must be a JSON object as text",
+        "tool_names": "two tools have the same name",
+        "large_tools": "names, descriptions and schemas are larger than 64 KiB",
+        "large_context": "is larger than 32 KiB",
         "draft_size": "is larger than 16 kB",
         "origin": "is reserved for sessions that messages open",
     }

@@ -47,7 +47,10 @@ class QuestionQueries:
             return QuestionViewReply(id=new_envelope_id(), at=now, error=no_session())
         async with self._store.transaction() as connection:
             found = await questions.find_view(
-                connection, request.session_id, with_calls=request.calls
+                connection,
+                request.session_id,
+                with_calls=request.calls,
+                with_front_end_calls=request.front_end_calls,
             )
         return QuestionViewReply(id=new_envelope_id(), at=now, question=found)
 

@@ -118,6 +118,8 @@ def _said(request: TurnReply, question: OpenQuestion) -> _Said | ApiError:
     value = request.value
     if value is None or request.values is not None:
         return invalid("value: a question that is no form takes one value")
+    if question.is_front_end_call:
+        return _Said(None, value) if question.can_keep(value) else invalid("value: is too long")
     if question.is_call:
         return _result(value)
     if question.options:

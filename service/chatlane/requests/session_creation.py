@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from chatlane.domain.catalog import Agent, Catalog
     from chatlane.domain.states import Session
     from chatlane.requests.context import Call, Case, Outcome
+    from chatlane_schemas.content.front_end import FrontEnd
     from chatlane_schemas.questions import TurnReply
     from chatlane_schemas.session_api.people import Person, PersonId
     from chatlane_schemas.session_api.session_openings import SessionCreate, SessionSubmit
@@ -155,6 +156,8 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
     content = {"text": request.text, "attachments": request.attachments}
     event = await person_event(session, case.call, request, **content)
     arrived = arrived_event(event, session, agent, case.call)
+    if request.front_end is not None:
+        arrived = _with_front_end(arrived, request.front_end)
     effects = Effects()
     running = [] if session.active_turn is None else [session.active_turn]
     open_questions = await questions.find_open(case.connection, running)
@@ -171,6 +174,15 @@ async def submit(request: SessionSubmit, case: Case) -> Outcome:
     await case.call.unit_of_work.write(effects, sessions_of=[session])
     message_id = derived_id(case.call.at, arrived.digests[0], "message")
     return Shown(session.id, message_id, turn_id=turn_id)
+
+
+def _with_front_end(arrived: ResolvedMessage, front_end: FrontEnd) -> ResolvedMessage:
+    """Return a message with tools and context of its front end among its stored fields."""
+    given = front_end.model_dump_json(exclude_none=True)
+    return arrived._replace(
+        details=f'{arrived.details[:-1]},"front_end":{given}}}',
+        size_bytes=arrived.size_bytes + len(given.encode()),
+    )
 
 
 def arrived_event(

@@ -115,8 +115,10 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
     }
     if request.call is not None:
         question["call"] = request.call
-    if request.park_as is not None:
-        question["answer_name"] = ANSWER_PREFIX + request.park_as
+    if request.front_end_call is not None:
+        question["front_end_call"] = request.front_end_call
+    if (name := _kept_as(request)) is not None:
+        question["answer_name"] = ANSWER_PREFIX + name
     await questions.note_spoken(call.connection, turn.id, question, has_spoken=is_said)
     return QuestionReply(
         id=new_envelope_id(),
@@ -131,12 +133,23 @@ async def ask(request: TurnAsk, call: Call) -> QuestionReply:
 
 async def _refusal(request: TurnAsk, turn: Turn, call: Call) -> ApiError | None:
     """Return why a turn may not ask: it has an open question, or no room for another answer."""
-    if request.park_as is None:
-        return None if turn.open_question is None else conflict("the turn has an open question")
-    kept = await turn_steps.count(call.connection, turn.id, ANSWER_PREFIX + request.park_as)
+    if request.park_as is None and turn.open_question is not None:
+        return conflict("the turn has an open question")
+    name = _kept_as(request)
+    if name is None:
+        return None
+    kept = await turn_steps.count(call.connection, turn.id, ANSWER_PREFIX + name)
     if kept.number >= MOST_STEPS or kept.size_bytes + LARGEST_STEP > LARGEST_STEPS:
-        return invalid("park_as: the turn has too many steps and answers")
+        field = "front_end_call" if request.park_as is None else "park_as"
+        return invalid(f"{field}: the turn has too many steps and answers")
     return None
+
+
+def _kept_as(request: TurnAsk) -> str | None:
+    """Return the name under which a later attempt finds the answer, or None if it is not kept."""
+    if request.front_end_call is not None:
+        return request.front_end_call.id
+    return request.park_as
 
 
 def _messages_of(request: TurnAsk, question_id: UUID, notices: Notices) -> list[Part]:
@@ -151,7 +164,7 @@ def _messages_of(request: TurnAsk, question_id: UUID, notices: Notices) -> list[
 def _kind_of(request: TurnAsk) -> QuestionKind:
     if request.kind is not None:
         return request.kind
-    if request.call is not None:
+    if request.call is not None or request.front_end_call is not None:
         return QuestionKind.CALL
     if request.fields:
         return QuestionKind.FORM
@@ -160,9 +173,10 @@ def _kind_of(request: TurnAsk) -> QuestionKind:
 
 def _problem_of(request: TurnAsk) -> str | None:
     kind = _kind_of(request)
-    if (request.call is None) is (kind is QuestionKind.CALL):
-        return "call: a question of this kind has a call, and no other question has any"
-    if request.call is not None and request.park_as is not None:
+    calls = [it for it in (request.call, request.front_end_call) if it is not None]
+    if len(calls) != (kind is QuestionKind.CALL):
+        return "call: a question of this kind has one call, and no other question has any"
+    if calls and request.park_as is not None:
         return "park_as: a call is not parked"
     if bool(request.fields) != (kind is QuestionKind.FORM):
         return "fields: a form has fields, and no other question has any"

@@ -12,7 +12,12 @@ from chatlane.domain.turns.questions import OpenQuestion
 from chatlane.domain.turns.turn_events import TurnPointer
 from chatlane.postgres.pool import columns
 from chatlane.postgres.stored_values import known_value, read_record, read_source
-from chatlane_schemas.content.questions import FieldValue, FormField, QuestionState
+from chatlane_schemas.content.questions import (
+    FieldValue,
+    FormField,
+    QuestionKind,
+    QuestionState,
+)
 from chatlane_schemas.questions import ANSWER_PREFIX, OpenQuestionView
 
 if TYPE_CHECKING:
@@ -70,7 +75,8 @@ async def find_open(connection: Connection, turn_ids: Iterable[UUID]) -> dict[UU
             due_at=datetime.fromisoformat(question["due_at"]),
             asked_at=None if asked_at is None else datetime.fromisoformat(asked_at),
             is_parked=row["is_parked"],
-            is_call=question.get("call") is not None,
+            is_call=question.get("kind") == QuestionKind.CALL,
+            is_front_end_call=question.get("front_end_call") is not None,
         )
     return found
 
@@ -82,23 +88,23 @@ def _fields(stored: Iterable[Mapping[str, object]]) -> tuple[FormField, ...]:
 
 CHANGE_SQL: Final[LiteralString] = """
 -- turns: changes to open questions; the first answer counts. The end of its question wakes a parked
--- turn, whose next attempt finds the answer among its steps
+-- turn. The next attempt finds the answer among its steps if the question names one
 WITH changed AS (
     UPDATE turns SET question = question || new.patch,
         rest = CASE WHEN state = 'ready' AND new.patch ? 'state' THEN NULL ELSE rest END,
         due_at = CASE WHEN state = 'ready' AND new.patch ? 'state' THEN clock_timestamp()
                       ELSE due_at END,
-        has_steps = has_steps OR (state = 'ready' AND new.patch @> '{"state": "answered"}')
+        has_steps = has_steps OR (question ? 'answer_name' AND new.patch @> '{"state": "answered"}')
     FROM unnest($1::uuid[], $2::uuid[], $3::jsonb[]) AS new (turn_id, question_id, patch)
     WHERE turns.id = new.turn_id AND question ->> 'id' = new.question_id::text
       AND question ->> 'state' = 'open'
       AND (state = 'claimed' OR (state = 'ready' AND rest = 'parked'))
-    RETURNING turns.id, session_id, attempt, state, question
+    RETURNING turns.id, session_id, attempt, question
 )
 INSERT INTO turn_steps (turn_id, session_id, attempt, name, result)
 SELECT id, session_id, attempt, question ->> 'answer_name', jsonb_strip_nulls(jsonb_build_object(
     'value', question -> 'answer', 'values', question -> 'values', 'is_default', false))::text
-FROM changed WHERE state = 'ready' AND question ->> 'state' = 'answered'
+FROM changed WHERE question ? 'answer_name' AND question ->> 'state' = 'answered'
 -- The last answer to a question of a name counts.
 ON CONFLICT (turn_id, name) DO UPDATE SET result = excluded.result, attempt = excluded.attempt
 """
@@ -222,7 +228,7 @@ def _values_of(
 
 
 FIND_VIEW_SQL: Final[LiteralString] = """
--- turns: the open question of a session, as callers see it; calls only for editors
+-- turns: the open question of a session, as callers see it; calls only for those that carry them out
 SELECT turns.id, turns.agent, turns.attempt, turns.question
 FROM sessions JOIN turns ON turns.id = sessions.active_turn
 WHERE sessions.id = $1 AND turns.cancel IS NULL
@@ -230,15 +236,23 @@ WHERE sessions.id = $1 AND turns.cancel IS NULL
   AND turns.question ->> 'state' = 'open'
   AND (turns.question ->> 'attempt')::int = turns.attempt
   AND (turns.question ->> 'due_at')::timestamptz > clock_timestamp()
-  AND ($2 OR turns.question ->> 'kind' <> 'call')
+  AND CASE WHEN turns.question ->> 'kind' <> 'call' THEN true
+           WHEN turns.question ? 'front_end_call' THEN $3 ELSE $2 END
 """
 
 
 async def find_view(
-    connection: Connection, session_id: UUID, *, with_calls: bool
+    connection: Connection, session_id: UUID, *, with_calls: bool, with_front_end_calls: bool
 ) -> OpenQuestionView | None:
-    """Return the open question of a session, as callers see it."""
-    row = await connection.fetchrow(FIND_VIEW_SQL, session_id, with_calls)
+    """Return the open question of a session, as callers see it.
+
+    Args:
+        connection: The connection.
+        session_id: The session.
+        with_calls: Whether the caller is an editor.
+        with_front_end_calls: Whether the caller runs tools of the front end.
+    """
+    row = await connection.fetchrow(FIND_VIEW_SQL, session_id, with_calls, with_front_end_calls)
     if row is None:
         return None
     question = from_json(row["question"])

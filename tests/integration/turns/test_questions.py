@@ -1,5 +1,6 @@
 """Questions of running turns against every event that answers or withdraws them."""
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -9,23 +10,35 @@ from uuid import UUID
 import pytest
 
 from chatlane.api.questions import QuestionQueries
+from chatlane.api.steps import StepQueries
 from chatlane.domain.catalog import Agent, BusyMode
 from chatlane.privacy import erase_sql
 from chatlane.requests.change_service import ChangeService
 from chatlane.store.conversations.session_reads import SessionReads
+from chatlane.store.history.transcripts import TranscriptReads
 from chatlane.turns.message_expiry import MessageExpiry
 from chatlane_schemas.content.buttons import Button
 from chatlane_schemas.content.editor_calls import EditorCall, EditorMethod, EditorResult
+from chatlane_schemas.content.front_end import (
+    ContextEntry,
+    FrontEnd,
+    FrontEndCall,
+    FrontEndTool,
+)
 from chatlane_schemas.content.questions import FieldKind, FormField, QuestionKind, QuestionState
 from chatlane_schemas.envelope import Envelope, new_envelope_id
 from chatlane_schemas.questions import (
+    ANSWER_PREFIX,
+    LARGEST_STEP,
     OpenQuestionView,
     QuestionReply,
     QuestionViewReply,
+    StepReply,
     TurnAnswer,
     TurnAsk,
     TurnQuestion,
     TurnReply,
+    TurnStep,
 )
 from chatlane_schemas.results import Part
 from chatlane_schemas.session_api.people import Person
@@ -38,6 +51,7 @@ from tests.support.worlds.kernel import SLOTS, Kernel, catalog, event
 
 pytestmark = pytest.mark.integration
 
+CALL: Final = FrontEndCall(id="0" * 32, name="set_colour", arguments='{"colour": "blue"}')
 YES_NO: Final = (Button(label="Yes", value="y"), Button(label="No", value="n"))
 FIELDS: Final = (
     FormField(name="city", label="Which city?"),
@@ -92,9 +106,20 @@ class Desk:
         return reply
 
     async def open_question(
-        self, session_id: UUID, person: Person | None = None, *, calls: bool = False
+        self,
+        session_id: UUID,
+        person: Person | None = None,
+        *,
+        calls: bool = False,
+        front_end_calls: bool = False,
     ) -> OpenQuestionView | None:
-        request = TurnQuestion(**stamp(), session_id=session_id, acting_for=person, calls=calls)
+        request = TurnQuestion(
+            **stamp(),
+            session_id=session_id,
+            acting_for=person,
+            calls=calls,
+            front_end_calls=front_end_calls,
+        )
         reply: QuestionViewReply = await self.read("turn.question", request)
         assert reply.error is None, reply.error
         return reply.question
@@ -177,6 +202,90 @@ async def test_only_an_editor_answers_a_call(desk: Desk) -> None:
     assert (await desk.reply(claimed, asked, value=result)).error is None
     assert (await desk.state(claimed, asked)).answer == result
     assert await desk.ends() == ["answered"]
+
+
+async def test_only_a_front_end_answers_a_call_of_its_tool(desk: Desk) -> None:
+    claimed = await desk.claimed()
+    asked = await desk.ask(claimed, front_end_call=CALL, options=())
+    session_id = session_of(claimed)
+    assert await desk.open_question(session_id) is None
+    # An editor does not run it.
+    assert await desk.open_question(session_id, calls=True) is None
+    shown = await desk.open_question(session_id, front_end_calls=True)
+    assert shown is not None
+    assert (shown.kind, shown.front_end_call) == (QuestionKind.CALL, CALL)
+    assert await desk.kernel.published("OUTBOUND", "%") == []
+    await desk.say(text="yes", mid="2")
+    assert (await desk.state(claimed, asked)).state is QuestionState.OPEN
+    refused = await desk.reply(claimed, asked, value="x" * LARGEST_STEP)
+    assert refused.error is not None
+    assert refused.error.code is ApiErrorCode.INVALID
+    assert (await desk.reply(claimed, asked, value="It is blue.")).error is None
+    assert (await desk.state(claimed, asked)).answer == "It is blue."
+
+
+async def test_the_next_attempt_finds_the_result_of_a_call_of_a_tool(desk: Desk) -> None:
+    claimed = await desk.claimed()
+    asked = await desk.ask(claimed, front_end_call=CALL, options=())
+    # The worker is dead, and its lease lasts.
+    assert (await desk.reply(claimed, asked, value="It is blue.")).error is None
+    await desk.kernel.expire(claimed.turn_id)
+    again = await desk.kernel.claim_live(session_of(claimed))
+    assert again.attempt == 2
+    steps = StepQueries(desk.kernel.store).table()["turn.step"][1]
+    step = TurnStep(**stamp(), **of_attempt(again), name=ANSWER_PREFIX + CALL.id)
+    reply = await steps(step)
+    assert isinstance(reply, StepReply)
+    assert json.loads(reply.result or "") == {"value": "It is blue.", "is_default": False}
+    await desk.kernel.answer(again, "done")
+    assert await desk.kernel.value("SELECT count(*) FROM turn_steps") == 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"call": EditorCall(method=EditorMethod.READ_TEXT_FILE, path="/a")},
+        {"kind": QuestionKind.TEXT},
+        {"park_as": "later"},
+        {"options": YES_NO},
+    ],
+)
+async def test_a_call_of_a_tool_is_nothing_else(desk: Desk, fields: dict[str, Any]) -> None:
+    claimed = await desk.claimed()
+    given: dict[str, Any] = {
+        "message": Part(text="Run it"),
+        "within_ms": 60_000,
+        "front_end_call": CALL,
+    } | fields
+    request = TurnAsk(**stamp(), **of_attempt(claimed), **given)
+    reply: QuestionReply = await desk.change(request)
+    assert reply.error is not None
+    assert reply.error.code is ApiErrorCode.INVALID
+
+
+async def test_only_the_turn_of_a_message_gets_what_its_front_end_gave(desk: Desk) -> None:
+    front_end = FrontEnd(
+        tools=(FrontEndTool(name="set_colour"),), context=(ContextEntry(value="a cart"),)
+    )
+    claimed = await desk.claimed()
+    session_id = session_of(claimed)
+    await desk.kernel.answer(claimed, "first")
+    submitted = SessionSubmit(
+        **stamp(), session_id=session_id, text="paint it", front_end=front_end
+    )
+    reply: SessionReply = await desk.change(submitted)
+    assert reply.error is None
+    for attempt in (1, 2):
+        turn = await desk.kernel.claim_live(session_id)
+        assert (turn.attempt, turn.messages[0].front_end) == (attempt, front_end)
+        await desk.kernel.expire(turn.turn_id)
+    reads = TranscriptReads(desk.kernel.store)
+    for with_reasoning in (True, False):
+        found = await reads.rows(
+            session_id, below_seq=100, limit=10, max_bytes=10_000, with_reasoning=with_reasoning
+        )
+        assert "paint it" in str(found)
+        assert "a cart" not in str(found)
 
 
 async def test_whoever_may_see_the_session_reads_the_question(desk: Desk) -> None:

@@ -60,7 +60,8 @@ class OpenQuestion:
         values: Its values so far.
         place: The field that the chat is asked for.
         is_parked: Its turn waits for the answer without a worker.
-        is_call: The editor of the person is to do something; no words answer that.
+        is_call: The editor or the front end of the person is to do something; no words answer that.
+        is_front_end_call: The call is one of a tool of the front end, and its result is kept.
     """
 
     id: UUID
@@ -75,6 +76,7 @@ class OpenQuestion:
     asked_at: datetime | None = None
     is_parked: bool = False
     is_call: bool = False
+    is_front_end_call: bool = False
 
     def reading_of(
         self, event: InboundEvent, at: datetime, notices: Notices
@@ -119,7 +121,8 @@ class OpenQuestion:
 
     def can_keep(self, text: str) -> bool:
         """Return whether a text is short enough for an answer that is kept for the next attempt."""
-        return not self.is_parked or len(to_json(text)) <= LARGEST_STEP
+        is_kept = self.is_parked or self.is_front_end_call
+        return not is_kept or len(to_json(text)) <= LARGEST_STEP
 
 
 def option_named(options: Iterable[tuple[str, FieldValue | None]], written: str) -> Given | None:

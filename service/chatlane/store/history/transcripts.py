@@ -170,7 +170,10 @@ class TranscriptReads:
                 FROM (
                     SELECT seq, role, content, author, platform_message_id, id, turn_id,
                            created_at, state, unanswered, source, row_id,
-                           CASE WHEN details ? 'reasoning' AND NOT $7 THEN details - 'reasoning'
+                           -- Only the turn of a message needs what its front end gave.
+                           CASE WHEN details ?| ARRAY['reasoning', 'front_end']
+                                THEN details - CASE WHEN $7 THEN ARRAY['front_end']
+                                                    ELSE ARRAY['reasoning', 'front_end'] END
                                 ELSE details END AS details
                     FROM messages
                     WHERE session_id = $1 AND seq < $2
@@ -253,7 +256,7 @@ class TranscriptReads:
     _REMOVED: Final[LiteralString] = """
         -- transcripts.removed: archived rows of a session below a place, the last first
         SELECT removal, reason, removed_at, seq, role, left(content, $6) AS content,
-               CASE WHEN length(details::text) <= $6 THEN details - 'reasoning'
+               CASE WHEN length(details::text) <= $6 THEN details - ARRAY['reasoning', 'front_end']
                     ELSE jsonb_strip_nulls(jsonb_build_object(
                         'tool_call_id', details -> 'tool_call_id',
                         'tool_name', details -> 'tool_name',

@@ -1,0 +1,111 @@
+"""Define what the front end of a person gives to an agent: its tools, and what it shows."""
+
+import json
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from chatlane_schemas.envelope import Record
+from chatlane_schemas.fields import Text
+
+MOST_TOOLS: Final = 64
+MOST_ENTRIES: Final = 64
+# Both are stored with each message, and have to fit into one with its text.
+LARGEST_TOOLS: Final = 64 * 1024
+LARGEST_CONTEXT: Final = 32 * 1024
+# Results and arguments are kept as steps of a turn; JSON in a JSON text is up to twice as long.
+LARGEST_ARGUMENTS: Final = 60 * 1024
+
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+CallId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+def _json_object(text: str) -> str:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise PydanticCustomError("json_object", "text is no JSON object")
+    return text
+
+
+JsonObjectText = Annotated[Text, AfterValidator(_json_object)]
+
+
+class FrontEndTool(Record):
+    """A tool that runs in the front end of a person. The front end wrote all of it."""
+
+    name: ToolName = Field(description="Name of the tool.")
+    description: Text = Field(default="", repr=False, description="What it does, for a model.")
+    parameters: JsonObjectText = Field(
+        default="{}", repr=False, description="JSON Schema of its arguments, as JSON text."
+    )
+
+    def schema_of_arguments(self) -> dict[str, Any]:
+        """Return the JSON Schema of its arguments; without any, an object of anything."""
+        schema: dict[str, Any] = json.loads(self.parameters)
+        return {"type": "object", "properties": {}, **schema}
+
+
+class ContextEntry(Record):
+    """Something that the front end shows or knows."""
+
+    description: Text = Field(default="", repr=False, description="What it is.")
+    value: Text = Field(repr=False, description="Its value, as text.")
+
+
+def _checked_tools(tools: tuple[FrontEndTool, ...]) -> tuple[FrontEndTool, ...]:
+    if len({tool.name for tool in tools}) < len(tools):
+        raise PydanticCustomError("tool_names", "two tools have the same name")
+    texts = (text for it in tools for text in (it.name, it.description, it.parameters))
+    if sum(len(text.encode()) for text in texts) > LARGEST_TOOLS:
+        limit = {"most": LARGEST_TOOLS}
+        raise PydanticCustomError("large_tools", "the tools have more than {most} bytes", limit)
+    return tools
+
+
+def _checked_context(entries: tuple[ContextEntry, ...]) -> tuple[ContextEntry, ...]:
+    texts = (text for entry in entries for text in (entry.description, entry.value))
+    if sum(len(text.encode()) for text in texts) > LARGEST_CONTEXT:
+        limit = {"most": LARGEST_CONTEXT}
+        raise PydanticCustomError("large_context", "the context has more than {most} bytes", limit)
+    return entries
+
+
+Tools = Annotated[
+    tuple[FrontEndTool, ...],
+    Field(max_length=MOST_TOOLS, fail_fast=True),
+    AfterValidator(_checked_tools),
+]
+Context = Annotated[
+    tuple[ContextEntry, ...],
+    Field(max_length=MOST_ENTRIES, fail_fast=True),
+    AfterValidator(_checked_context),
+]
+
+
+class FrontEnd(Record):
+    """What the front end gives to the turn that answers a message."""
+
+    tools: Tools = Field(
+        default=(), repr=False, description="Its tools, each under a name of its own."
+    )
+    context: Context = Field(default=(), repr=False, description="What it shows or knows.")
+
+
+class FrontEndCall(Record):
+    """A call of a tool of the front end.
+
+    The `value` of the `TurnReply` to its question is the result, as the front end wrote it.
+    """
+
+    id: CallId = Field(
+        description="Id of the call in its turn. Each attempt at the turn gives the same call the "
+        "same id; the service keeps its result for the next attempt."
+    )
+    name: ToolName = Field(description="Name of the tool.")
+    arguments: Annotated[JsonObjectText, Field(max_length=LARGEST_ARGUMENTS)] = Field(
+        default="{}", repr=False, description="The arguments as JSON text."
+    )
