@@ -10,7 +10,7 @@ results and reasoning. Give the run no session of the SDK beside it.
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar, cast
@@ -44,11 +44,13 @@ from openai.types.responses import (
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from chatlane_client.api.front_end_tools import FrontEndTools
 from chatlane_client.errors import ChatlaneClientError, TurnFailedError
 from chatlane_client.frameworks.shared.approvals import denial_of
 from chatlane_client.frameworks.shared.display import Display
 from chatlane_client.frameworks.shared.failures import failure_of
 from chatlane_client.frameworks.shared.files import PDF, LoadedFile, files_of
+from chatlane_client.frameworks.shared.front_end import result_for_model
 from chatlane_client.frameworks.shared.kept_calls import KeptCalls
 from chatlane_client.frameworks.shared.kept_servers import KeptServer
 from chatlane_client.frameworks.shared.options import TurnOptions, instructions_of
@@ -80,6 +82,7 @@ def turn_handler(
     run_config: RunConfig | None = None,
     max_turns: int = 10,
     options: TurnOptions | None = None,
+    has_front_end_tools: bool = False,
 ) -> Handler:
     """Return a handler that answers turns with an agent.
 
@@ -100,10 +103,37 @@ def turn_handler(
         run_config: Configuration of each run. Traces have no content unless it says so.
         max_turns: How often a run may ask the model.
         options: Limits and formats.
+        has_front_end_tools: The model may call the tools of the front end of a turn. The front end
+            writes their descriptions, and their names have to differ from those of the agent's tools.
+            Agents to which it hands off do not have them.
     """
     config = run_config or RunConfig(trace_include_sensitive_data=False)
     given = options or TurnOptions()
-    return _Answering(agent, context_of, model_of, config, max_turns, given).answer
+    return _Answering(
+        agent, context_of, model_of, config, max_turns, given, has_front_end_tools
+    ).answer
+
+
+def front_end_tools(turn: Turn) -> list[FunctionTool]:
+    """Return the tools of the front end of a turn, for one run."""
+    tools = FrontEndTools(turn)
+
+    def called(name: str) -> Callable[[ToolContext[Any], str], Awaitable[str]]:
+        async def call(_: ToolContext[Any], arguments: str) -> str:
+            return await result_for_model(tools, name, ToolCall("", name, arguments).values())
+
+        return call
+
+    return [
+        FunctionTool(
+            name=tool.name,
+            description=tool.description,
+            params_json_schema=tool.schema_of_arguments(),
+            on_invoke_tool=called(tool.name),
+            strict_json_schema=False,
+        )
+        for tool in tools.declared.values()
+    ]
 
 
 def items_of(rows: Iterable[Row]) -> list[TResponseInputItem]:
@@ -207,10 +237,12 @@ class _Answering:
     config: RunConfig
     max_turns: int
     options: TurnOptions
+    has_front_end_tools: bool
 
     async def answer(self, turn: Turn) -> Answer:
         """Run the agent for a turn."""
-        run = _Run(turn, self.agent, self.max_turns, self.options)
+        given = front_end_tools(turn) if self.has_front_end_tools else []
+        run = _Run(turn, self.agent, self.max_turns, self.options, given)
         context = self.context_of(turn) if self.context_of is not None else None
         try:
             return await run.answer(context, self._config(turn))
@@ -237,9 +269,18 @@ class _Answering:
 class _Run:
     """One run of an agent for a turn."""
 
-    def __init__(self, turn: Turn, agent: Agent[Any], max_turns: int, options: TurnOptions) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        agent: Agent[Any],
+        max_turns: int,
+        options: TurnOptions,
+        front_end_tools: Sequence[FunctionTool],
+    ) -> None:
         self._turn = turn
         self._agent = _keeping(agent, KeptCalls(turn), {})
+        # They keep what they return themselves.
+        self._agent.tools = [*self._agent.tools, *front_end_tools]
         self._max_turns = max_turns
         self._options = options
         self._display = Display(turn)

@@ -10,7 +10,7 @@ results and reasoning.
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import groupby
@@ -47,18 +47,22 @@ from pydantic_ai.tools import (
     DeferredToolRequests,
     DeferredToolResults,
     RunContext,
+    Tool,
     ToolDefinition,
     ToolDenied,
 )
+from pydantic_ai.toolsets import FunctionToolset
 from pydantic_core import to_json
 from typing_extensions import override
 
+from chatlane_client.api.front_end_tools import FrontEndTools
 from chatlane_client.errors import AgentUnavailableError, TurnFailedError
 from chatlane_client.frameworks.shared import options as shared_options
 from chatlane_client.frameworks.shared.approvals import denial_of
 from chatlane_client.frameworks.shared.display import Display
 from chatlane_client.frameworks.shared.failures import OPERATOR_PAUSE
 from chatlane_client.frameworks.shared.files import is_readable
+from chatlane_client.frameworks.shared.front_end import result_for_model
 from chatlane_client.frameworks.shared.kept_calls import KeptCalls
 from chatlane_client.frameworks.shared.options import instructions_of
 from chatlane_client.frameworks.shared.rows import (
@@ -96,6 +100,7 @@ def turn_handler(
     deps_of: Callable[[Turn], DepsT] | None = None,
     model_of: Callable[[ModelOverride], Model | str] | None = None,
     options: TurnOptions | None = None,
+    has_front_end_tools: bool = False,
 ) -> Handler:
     """Return a handler that answers turns with an agent.
 
@@ -114,8 +119,35 @@ def turn_handler(
         deps_of: Returns the dependencies of a run.
         model_of: Returns the model for the choice of a person; without it, the choice has no effect.
         options: Limits and formats.
+        has_front_end_tools: The model may call the tools of the front end of a turn. The front end
+            writes their descriptions, and their names have to differ from those of the agent's tools.
     """
-    return _Answering(agent, deps_of, model_of, options or TurnOptions()).answer
+    given = options or TurnOptions()
+    return _Answering(agent, deps_of, model_of, given, has_front_end_tools).answer
+
+
+def front_end_toolset(turn: Turn) -> FunctionToolset[Any]:
+    """Return the tools of the front end of a turn, for one run."""
+    tools = FrontEndTools(turn)
+
+    def called(name: str) -> Callable[..., Awaitable[str]]:
+        async def call(**arguments: Any) -> str:  # noqa: ANN401 - by the schema of the front end
+            return await result_for_model(tools, name, arguments)
+
+        return call
+
+    return FunctionToolset(
+        [
+            Tool.from_schema(
+                called(tool.name),
+                tool.name,
+                tool.description,
+                tool.schema_of_arguments(),
+                sequential=True,
+            )
+            for tool in tools.declared.values()
+        ]
+    )
 
 
 def messages_of(rows: Iterable[Row]) -> list[ModelMessage]:
@@ -206,10 +238,11 @@ def _tool_row(part: ModelRequestPart) -> TranscriptRow | None:
 
 
 class _Keeping(AbstractCapability[DepsT]):
-    """Keeps what tools return until the end of the turn."""
+    """Keeps what tools return until the end of the turn; those of the front end keep it themselves."""
 
-    def __init__(self, calls: KeptCalls) -> None:
+    def __init__(self, calls: KeptCalls, front_end_tools: Collection[str]) -> None:
         self._calls = calls
+        self._front_end_tools = front_end_tools
 
     @override
     async def wrap_tool_execute(
@@ -222,6 +255,8 @@ class _Keeping(AbstractCapability[DepsT]):
         handler: WrapToolExecuteHandler,
     ) -> Any:
         """Run a call as a step of the turn."""
+        if call.tool_name in self._front_end_tools:
+            return await handler(args)
         return await self._calls.run(call.tool_name, call.args_as_json_str(), lambda: handler(args))
 
 
@@ -233,12 +268,13 @@ class _Answering(Generic[DepsT, OutputT]):
     deps_of: Callable[[Turn], DepsT] | None
     model_of: Callable[[ModelOverride], Model | str] | None
     options: TurnOptions
+    has_front_end_tools: bool
 
     async def answer(self, turn: Turn) -> Answer:
         """Run the agent, with less input if the provider refuses the input."""
         given = await self._input(turn)
         while True:
-            run = _Run(turn, self.agent, self.options)
+            run = _Run(turn, self.agent, self.options, self._front_end_tools(turn))
             try:
                 return await run.answer(given, self._settings(turn))
             except asyncio.CancelledError as exc:
@@ -252,6 +288,9 @@ class _Answering(Generic[DepsT, OutputT]):
                 given = smaller
             except (AgentRunError, FallbackExceptionGroup) as exc:
                 raise _error_of(exc, run.rows) from exc
+
+    def _front_end_tools(self, turn: Turn) -> FunctionToolset[DepsT]:
+        return front_end_toolset(turn) if self.has_front_end_tools else FunctionToolset()
 
     async def _input(self, turn: Turn) -> "_Input":
         history = messages_of(await turn.history(limit=self.options.history_rows))
@@ -350,8 +389,15 @@ async def _content_of(file: Attachment, options: TurnOptions) -> UserContent | N
 class _Run(Generic[DepsT, OutputT]):
     """One run of an agent for a turn."""
 
-    def __init__(self, turn: Turn, agent: Agent[DepsT, OutputT], options: TurnOptions) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        agent: Agent[DepsT, OutputT],
+        options: TurnOptions,
+        front_end_tools: FunctionToolset[DepsT],
+    ) -> None:
         self._turn = turn
+        self._front_end_tools = front_end_tools
         self._agent = agent
         self._options = options
         self._display = Display(turn)
@@ -370,9 +416,12 @@ class _Run(Generic[DepsT, OutputT]):
     async def answer(self, given: _Input, settings: dict[str, Any]) -> Answer:
         """Run the agent to its end."""
         approving = HandleDeferredToolCalls[DepsT](handler=self._approve)
-        keeping = _Keeping[DepsT](KeptCalls(self._turn))
+        keeping = _Keeping[DepsT](KeptCalls(self._turn), self._front_end_tools.tools)
         async with self._agent.iter(
-            **given.arguments(), **settings, capabilities=[approving, keeping]
+            **given.arguments(),
+            **settings,
+            capabilities=[approving, keeping],
+            toolsets=[self._front_end_tools],
         ) as self._run:
             run = self._run
             async for node in run:
