@@ -11,12 +11,20 @@ from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 
+from chatlane_bridges.ag_ui.front_end_input import (
+    given_by,
+    going_on,
+    leave_call,
+    place_of_call,
+    turn_of_results,
+)
 from chatlane_bridges.ag_ui.interrupts import Asked, answer, asked_by
 from chatlane_bridges.ag_ui.run_events import RunEvents
 from chatlane_bridges.ag_ui.settings import ORIGIN, AgUiSettings
 from chatlane_bridges.answers.answer_follower import Answer
 from chatlane_bridges.answers.answer_streams import AnswerStream, Place
 from chatlane_bridges.answers.conversations import Conversations
+from chatlane_bridges.answers.front_ends import FrontEndInput
 from chatlane_bridges.answers.person_service import PersonService
 from chatlane_bridges.http.application import new_app, read_bytes
 from chatlane_bridges.http.bridge_state import BridgeState
@@ -65,11 +73,20 @@ async def _started(
     service = state.service_for(caller.person)
     conversations = Conversations(service, caller.agent, ORIGIN)
     about = f"{caller.person.model_dump_json()} {caller.name} {run_input.thread_id}"
+    front_end = FrontEndInput(given_by(run_input))
     if not run_input.resume:
+        turn_id = turn_of_results(run_input.messages)
+        if turn_id is not None:
+
+            async def find_call() -> Place:
+                return await place_of_call(service, conversations, run_input.thread_id, turn_id)
+
+            front_end = going_on(run_input.messages)
+            return await state.started(service, find_call, "", about, front_end)
         words, key = _last_words(run_input)
-        return await state.started(
-            service, conversations.by_name(run_input.thread_id, key), words, about
-        )
+        await leave_call(service, conversations, run_input)
+        named = conversations.by_name(run_input.thread_id, key)
+        return await state.started(service, named, words, about, front_end)
     entry, question = asked_by(run_input.resume)
     if entry.status == "cancelled":
         await _stop(service, conversations, run_input.thread_id, question)
@@ -89,7 +106,7 @@ async def _started(
         key = conversations.request_id("reply", entry.interrupt_id, run_input.run_id)
         return await answer(service, session, entry, question, key)
 
-    return await state.started(service, find, "", about)
+    return await state.started(service, find, "", about, front_end)
 
 
 async def _stop(
@@ -116,7 +133,7 @@ def _last_words(run_input: RunAgentInput) -> tuple[str, str]:
     """
     message = run_input.messages[-1] if run_input.messages else None
     if not isinstance(message, UserMessage):
-        raise invalid("The last message is one of the user.", "messages")
+        raise invalid("The last message is one of the user, or a result.", "messages")
     text = message.content
     if not isinstance(text, str):
         texts = [part.text for part in text if isinstance(part, TextPart)]
@@ -131,7 +148,8 @@ def _last_words(run_input: RunAgentInput) -> tuple[str, str]:
 async def _events(
     run_input: RunAgentInput, stream: AnswerStream | None
 ) -> AsyncIterator[BaseEvent]:
-    events = RunEvents(run_input.thread_id, run_input.run_id)
+    names = frozenset(tool.name for tool in run_input.tools or ())
+    events = RunEvents(run_input.thread_id, run_input.run_id, names)
     for event in events.begin():
         yield event
     if stream is None:

@@ -32,6 +32,7 @@ from ag_ui.core import (
 from chatlane_bridges.ag_ui.interrupts import interrupt_of
 from chatlane_bridges.answers.answer_follower import Answer
 from chatlane_bridges.answers.answer_steps import Step, Thought, ToolCall
+from chatlane_bridges.answers.front_ends import call_key
 from chatlane_schemas.live_turns import TurnOutcome
 
 _FAILED: Final = "The agent could not answer."
@@ -41,13 +42,19 @@ _TOOL: Final = "tool"
 class RunEvents:
     """Makes the events of one run; a text, a thought or a call is closed before the next begins."""
 
-    def __init__(self, thread_id: str, run_id: str) -> None:
+    def __init__(
+        self, thread_id: str, run_id: str, front_end_tools: frozenset[str] = frozenset()
+    ) -> None:
         """Create it.
 
         Args:
             thread_id: The conversation, as the client names it.
             run_id: The run, as the client names it.
+            front_end_tools: Names of the tools that the client runs. It gets a call of one only when
+                it is to run it.
         """
+        self._front_end_tools = front_end_tools
+        self._hidden_calls: set[str] = set()
         self._thread_id = thread_id
         self._run_id = run_id
         # The client adds to a message whose id it knows, so no other run has the ids of this one.
@@ -69,8 +76,11 @@ class RunEvents:
         elif isinstance(part, Thought):
             yield from self._think(part.text)
         elif isinstance(part, ToolCall):
-            yield from self._call(part)
-        else:
+            if part.name in self._front_end_tools:
+                self._hidden_calls.add(part.id)
+            else:
+                yield from self._call(self._tool_id(part.id), part.name, part.arguments)
+        elif part.id not in self._hidden_calls:
             tool_id = self._tool_id(part.id)
             yield ToolCallResultEvent(
                 message_id=f"{tool_id}-result", tool_call_id=tool_id, content=part.text
@@ -78,7 +88,11 @@ class RunEvents:
 
     def end(self, answer: Answer) -> Iterator[BaseEvent]:
         """Yield the last events after an answer."""
-        if answer.question is not None:
+        if answer.question is not None and answer.question.front_end_call is not None:
+            call = answer.question.front_end_call
+            yield from self._call(call_key(answer.question), call.name, call.arguments)
+            yield from self._finish(RunFinishedSuccessOutcome())
+        elif answer.question is not None:
             paused = RunFinishedInterruptOutcome(interrupts=[interrupt_of(answer.question)])
             yield from self._finish(paused)
         elif answer.outcome is TurnOutcome.FAILED:
@@ -116,10 +130,9 @@ class RunEvents:
             yield ReasoningMessageStartEvent(message_id=self._thought_id, role="reasoning")
         yield ReasoningMessageContentEvent(message_id=self._thought_id, delta=text)
 
-    def _call(self, call: ToolCall) -> Iterator[BaseEvent]:
+    def _call(self, tool_id: str, name: str, arguments: object) -> Iterator[BaseEvent]:
         yield from self._close()
-        tool_id, arguments = self._tool_id(call.id), call.arguments
-        yield ToolCallStartEvent(tool_call_id=tool_id, tool_call_name=call.name or _TOOL)
+        yield ToolCallStartEvent(tool_call_id=tool_id, tool_call_name=name or _TOOL)
         if arguments is not None:
             text = arguments if isinstance(arguments, str) else json.dumps(arguments)
             yield ToolCallArgsEvent(tool_call_id=tool_id, delta=text)

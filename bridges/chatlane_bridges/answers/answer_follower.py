@@ -14,8 +14,16 @@ from uuid import UUID
 
 from chatlane_bridges.answers.answer_steps import AnswerSteps, Step
 from chatlane_bridges.answers.answer_text import AnswerText
+from chatlane_bridges.answers.front_ends import FrontEndInput
 from chatlane_bridges.answers.person_service import PersonService
-from chatlane_client import ChatlaneClientError, Submission, TransientError, TurnUpdate
+from chatlane_client import (
+    ChatlaneClientError,
+    ConflictingRequestError,
+    SessionNotFoundError,
+    Submission,
+    TransientError,
+    TurnUpdate,
+)
 from chatlane_client.api.submission import answered
 from chatlane_schemas.live_turns import (
     TurnAsked,
@@ -39,7 +47,8 @@ class Answer:
     """How the turn of a message ended, and what it said.
 
     Attributes:
-        question: The question for whose answer the turn waits.
+        question: The question for whose answer the turn waits, or the call of a tool of the front
+            end.
     """
 
     text: str
@@ -68,6 +77,7 @@ class AnswerFollower:
         put: PutQuestion | None = None,
         *,
         has_questions: bool = True,
+        front_end: FrontEndInput | None = None,
     ) -> None:
         """Create it; `run` follows.
 
@@ -78,8 +88,11 @@ class AnswerFollower:
             put: Puts a question of the turn to the person. Without it the question is the end of
                 the answer, and what the person says next answers it.
             has_questions: Whether a question at the end is part of the text.
+            front_end: The front end that runs tools. A call whose result it has gets that; another
+                call is the end of the answer.
         """
         self._has_questions = has_questions
+        self._front_end = front_end
         self._service = service
         self._put = put
         # The question that the person is asked now.
@@ -101,6 +114,11 @@ class AnswerFollower:
         self.own_turn = submission.turn_id
         # What a turn said before a person answered its question is no part of this answer.
         self._is_live = submission.turn_id is None
+        if front_end is not None and front_end.is_going_on:
+            # The client has a part of the answer, up to the call.
+            self._is_live = True
+            self._text.note_shown(front_end.text)
+            self._steps.note_shown(front_end.thoughts, front_end.calls)
         self.answer: Answer | None = None
 
     async def run(
@@ -197,20 +215,36 @@ class AnswerFollower:
             return self._text.settle(mine, is_over=True)
         # The answer may have been stored after the session was read. Then the next look finds it over.
         known, self._seen = self._seen, {row.seq for row in mine}
-        question = await self._service.sessions.question(session_id) if is_busy else None
+        question = await self._question() if is_busy else None
         if question is None or question.turn_id != self.own_turn:
             return self._text.settle([row for row in mine if row.seq in known], is_over=False)
-        if question.text and (self._put is not None or not self._has_questions):
+        is_call = question.front_end_call is not None
+        if question.text and not is_call and (self._put is not None or not self._has_questions):
             self._put_texts.add(question.text)
             mine = [row for row in mine if row.content != question.text]
-        if self._put is not None:
+        if self._put is not None and not is_call:
             self._ask(self._put, question)
             return self._text.settle([row for row in mine if row.seq in known], is_over=False)
         new = self._text.settle(mine, is_over=False)
-        if self._has_questions:
+        if self._has_questions and not is_call:
             new += self._asked(question)
         self.answer = Answer(text=self._text.given, question=question)
         return new
+
+    async def _question(self) -> OpenQuestionView | None:
+        """Return the open question; a call whose result is known gets it, and is none."""
+        sessions, session_id = self._service.sessions, self._submission.session.id
+        front_end = self._front_end
+        if front_end is None:
+            return await sessions.question(session_id)
+        question = await sessions.question(session_id, front_end_calls=True)
+        result = None if question is None else front_end.result_of(question)
+        if question is None or result is None:
+            return question
+        with suppress(ConflictingRequestError, SessionNotFoundError):
+            # Otherwise another request has given a result, its time is over, or its attempt has ended.
+            await sessions.reply(session_id, question.question_id, result)
+        return None
 
     def _whole(self, found: Submission) -> Answer:
         end = None if self.own_turn is None else self._ended.get(self.own_turn)

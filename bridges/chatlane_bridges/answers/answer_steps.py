@@ -44,6 +44,12 @@ class AnswerSteps:
         self._results: set[str] = set()
         self._attempt = 0
 
+    def note_shown(self, thoughts: str, calls: Iterable[str]) -> None:
+        """Note the steps of the turn that the client has from an earlier request."""
+        self._thoughts.note_shown(thoughts)
+        self._calls.update(calls)
+        self._results.update(self._calls)
+
     def take(self, piece: TurnPiece) -> Iterator[Step]:
         """Yield the steps that a piece adds; a piece of an earlier attempt adds none."""
         yield from self._think(self._thoughts.take(piece))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from chatlane_bridges.answers.answer_follower import Answer, AnswerFollower, PutQuestion
 from chatlane_bridges.answers.answer_steps import Step
+from chatlane_bridges.answers.front_ends import FrontEndInput
 from chatlane_bridges.answers.person_service import PersonService
 from chatlane_client import Submission
 from chatlane_schemas.inbound import Attachment
@@ -49,6 +50,7 @@ class AnswerStream:
         put: PutQuestion | None = None,
         *,
         has_questions: bool = True,
+        front_end: FrontEndInput | None = None,
     ) -> None:
         """Create it for the person of a service.
 
@@ -56,8 +58,10 @@ class AnswerStream:
             service: The service.
             put: Puts questions of the turn to the person.
             has_questions: Whether a question at the end is part of the text.
+            front_end: The front end that runs tools.
         """
         self._has_questions = has_questions
+        self._front_end = front_end
         self._service = service
         self._put = put
         self._parts: asyncio.Queue[str | Step | Answer | Exception] = asyncio.Queue()
@@ -140,6 +144,7 @@ class AnswerStream:
                         place.session.id,
                         words,
                         attachments=place.attachments,
+                        front_end=None if self._front_end is None else self._front_end.given,
                         request_id=place.request_id,
                     )
                 follower = AnswerFollower(
@@ -148,6 +153,7 @@ class AnswerStream:
                     place.after_seq,
                     self._put,
                     has_questions=self._has_questions,
+                    front_end=self._front_end,
                 )
                 self._started.set_result(submission)
                 self._parts.put_nowait(await follower.run(updates, self._parts.put_nowait))

@@ -34,6 +34,10 @@ class AnswerText:
         self._begins_paragraph = False
         self._rows: set[int] = set()
 
+    def note_shown(self, text: str) -> None:
+        """Note the text of the turn that the client has from an earlier request."""
+        self._shown = text
+
     def take(self, piece: TurnPiece) -> str:
         """Return the new text after a piece."""
         self._begin(piece.attempt)

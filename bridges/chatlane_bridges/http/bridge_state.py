@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from chatlane_bridges.answers.answer_streams import AnswerStream, Place
+from chatlane_bridges.answers.front_ends import FrontEndInput
 from chatlane_bridges.answers.person_service import PersonService
 from chatlane_bridges.http.problems import unavailable
 from chatlane_bridges.http.settings import HttpSettings
@@ -83,7 +84,12 @@ class BridgeState:
         return PersonService(self._client, self._settings.principal, person)
 
     async def started(
-        self, service: PersonService, find: Callable[[], Awaitable[Place]], words: str, about: str
+        self,
+        service: PersonService,
+        find: Callable[[], Awaitable[Place]],
+        words: str,
+        about: str,
+        front_end: FrontEndInput | None = None,
     ) -> AnswerStream:
         """Submit words, and return their answer while it comes.
 
@@ -92,13 +98,14 @@ class BridgeState:
             find: Returns the place of the words.
             words: The words.
             about: Their conversation: requests about the same are submitted one after the other.
+            front_end: The front end that runs tools.
 
         Raises:
             ApiProblem: The request cannot be carried out.
             ChatlaneClientError: The service has refused it, or does not answer.
         """
         lock = self._turns.setdefault(about, asyncio.Lock())
-        stream = AnswerStream(service, has_questions=self._has_questions)
+        stream = AnswerStream(service, has_questions=self._has_questions, front_end=front_end)
         await stream.start(find, words, lock)
         self._following.add(stream)
         stream.task.add_done_callback(lambda _: self._following.discard(stream))

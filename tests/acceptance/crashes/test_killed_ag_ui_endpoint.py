@@ -86,11 +86,11 @@ class Stage:
         return path.read_text("utf-8") if path.exists() else ""
 
     async def start(
-        self, text: str, *answer: str, by: str = "ann"
+        self, text: str, *answer: str, by: str = "ann", program: str = "run.mjs"
     ) -> tuple[asyncio.Task[None], Run]:
         """Start a run that says something in the thread."""
         process = await asyncio.create_subprocess_exec(
-            *("node", "run.mjs", f"{self.url}/main", TOKENS[by], "thread", f"message {text}", text),
+            *("node", program, f"{self.url}/main", TOKENS[by], "thread", f"message {text}", text),
             *answer,
             cwd=self.client,
             stdout=asyncio.subprocess.PIPE,
@@ -210,14 +210,59 @@ async def tools_and_questions(stage: Stage) -> None:
     assert outcomes == ["interrupt", "cancelled", "cancelled"]
 
 
+async def test_the_front_end_runs_each_call_of_its_tools_once(stage: Stage, nats_url: str) -> None:
+    """A run ends with a call, and the next one brings the result, whatever is killed between them."""
+    go = stage.go.with_name("tools")
+    reading, run = await stage.start("paint", str(go), program="tools.mjs")
+    await eventually(lambda: run.all("RUN_FINISHED", "outcome"), PATIENCE)
+    assert run.all("TOOL_CALL_START", "toolCallName") == ["set_colour"]
+    await stage.worker.kill()
+    await stage.router.kill()
+    stage.router.start()
+    stage.worker.start()
+    go.touch()
+    await reading
+    assert not run.has_failed
+    colours = [json.loads(arguments)["colour"] for arguments in run.all("TOOL_CALL_ARGS", "delta")]
+    assert colours == ["blue", "red", "blue"]
+    assert len({*run.all("TOOL_CALL_START", "toolCallId")}) == 3
+    assert run.all("RUN_FINISHED", "outcome") == [{"type": "success"}] * 4
+    assert run.text == "I begin paint, It is blue. It is red. It is blue. Cart"
+    [messages] = run.all("MESSAGES", "messages")
+    # The same list again gets the same answer, and no call is made.
+    asked = {"threadId": "thread", "runId": "again", "messages": messages[: messages_to(messages)]}
+    assert (await posted(stage, asked)).count("TOOL_CALL_START") == 0
+    assert await said(nats_url) == [["paint"]]
+    assert "blue" not in stage.log()
+
+
+def messages_to(messages: list[dict[str, Any]]) -> int:
+    """Return the place behind the last result in a list of messages."""
+    return max(place for place, it in enumerate(messages, 1) if it["role"] == "tool")
+
+
+async def posted(stage: Stage, body: dict[str, Any]) -> str:
+    """Return the whole answer to a run."""
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKENS['ann']}"}) as http:
+        response = await http.post(f"{stage.url}/main", json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    return response.text
+
+
 async def refuse(stage: Stage) -> None:
     """What cannot be carried out is refused with a reason, and submits nothing."""
     words = {"id": "1", "role": "user", "content": "words"}
     answer = {"interruptId": "0" * 64, "status": "resolved", "payload": "Allow"}
+    result = {"id": "2", "role": "tool", "content": "Done."}
+    tool = {"name": "tool", "description": "It does something.", "parameters": {}}
     bodies: list[tuple[dict[str, object], str]] = [
         ({"messages": []}, "messages"),
         ({"messages": [words, {**words, "role": "assistant"}]}, "messages"),
         ({"messages": [{**words, "content": " "}]}, "messages"),
+        ({"messages": [words, {**result, "toolCallId": "call_1"}]}, "messages"),
+        ({"messages": [words, {**result, "toolCallId": "0" * 64}]}, "messages"),
+        ({"messages": [words], "tools": [{**tool, "name": "two words"}]}, "tools.0.name"),
+        ({"messages": [words], "tools": [tool, tool]}, "tools"),
         ({"messages": [words], "resume": [answer]}, "resume"),
         ({"messages": [words], "resume": [{**answer, "payload": 1}]}, "resume"),
         ({"messages": [words], "resume": [answer, answer]}, "resume"),

@@ -2,7 +2,8 @@
 
 Usage: `python waiting_worker.py NATS_URL AGENT GO_FILE`. It answers `ask ...` after a permission, `write
 PATH` after it has written that file in the editor,
-`look ...` after a thought and a tool call, and everything else when the file is there.
+`look ...` after a thought and a tool call, `paint ...` after three calls of a tool of the front end, and
+everything else when the file is there.
 """
 
 import asyncio
@@ -10,11 +11,12 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from chatlane_client import EditorTools, Turn, TurnWorker, open_connection
+from chatlane_client import EditorTools, FrontEndTools, Turn, TurnWorker, open_connection
 from chatlane_schemas import Button, QuestionKind
 from chatlane_schemas.live_turns import LivePiece, PieceKind
 from tests.support.eventually import eventually
 
+COLOURS = ("blue", "red", "blue")
 OPTIONS = (Button(label="Allow", value="allow"), Button(label="Deny", value="deny"))
 
 
@@ -39,6 +41,11 @@ async def main(nats_url: str, agent: str, go: Path) -> None:
             await tools.write_text_file(path, "written\n")
             shown = await tools.run_command("cat", [path])
             return f"I begin {turn.text}, {await tools.read_text_file(path)}{shown.output}"
+        if turn.text.startswith("paint"):
+            front_end, given = FrontEndTools(turn), turn.front_end
+            results = [await front_end.call("set_colour", {"colour": it}) for it in COLOURS]
+            values = [entry.value for entry in (given.context if given else ())]
+            return f"I begin {turn.text}, {' '.join((*results, *values))}"
         await eventually(go.exists, timedelta(minutes=5))
         return f"I begin {turn.text}, and I am done."
 

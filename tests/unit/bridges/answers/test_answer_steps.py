@@ -68,3 +68,10 @@ def test_stored_rows_add_calls_that_were_not_shown() -> None:
     expected = [ToolCall("2", "read", '{"page": 1}'), ToolResult("2", "Page 1")]
     assert [*steps.settle(rows)] == expected
     assert [*steps.settle(rows)] == []
+
+
+def test_a_client_that_goes_on_gets_no_step_again() -> None:
+    steps = AnswerSteps()
+    steps.note_shown("Where is it?", {"1"})
+    assert [*steps.take(piece(thought("Where is it?")))] == []
+    assert [*steps.take(piece(CALL)), *steps.take(piece(RESULT))] == []

@@ -93,3 +93,13 @@ def test_a_row_whose_pieces_still_come_waits_for_them() -> None:
     assert text.take(piece("moment.")) == "moment."
     rows = [row(2, "One moment."), row(3, "Done.")]
     assert text.settle(rows, is_over=True) == "\n\nDone."
+
+
+def test_a_client_that_goes_on_gets_only_what_it_lacks() -> None:
+    text = AnswerText()
+    text.note_shown("I look. ")
+    assert text.take_recap(recap("I look. It ", attempt=2)) == "It "
+    assert text.take(piece("is blue.", attempt=2)) == "is blue."
+    rows = [row(2, "I look."), row(4, "It is blue.")]
+    assert text.settle(rows, is_over=True) == ""
+    assert text.given == "It is blue."
