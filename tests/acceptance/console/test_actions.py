@@ -64,6 +64,8 @@ async def test_turns_are_undone_repeated_and_branched(stage: Stage, window: Open
         await third.get_by_role("button", name="Edit").click()
         await ann.page.wait_for_url(lambda url: url != original)
         await expect(ann.page.locator("#message")).to_have_value("third", timeout=45_000)
+        # The history of a browser outlasts the sign-out, so no address has words of a conversation.
+        assert "third" not in ann.page.url
         await ann.until_texts("first", "You said: first")
         await ann.say("another third")
         await ann.until_row("You said: another third")

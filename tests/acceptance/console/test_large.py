@@ -62,6 +62,7 @@ async def test_twenty_thousand_rows_are_read_page_by_page(stage: Stage, window: 
         await seven.page.get_by_role("heading", name="New conversation").wait_for()
         summary = re.compile("^You said: Summarise this conversation")
         await expect(seven.page.locator("#message")).to_have_value(summary)
+        assert seven.page.url.endswith("#/new")
         assert seven.errors == []
 
 

@@ -193,7 +193,7 @@ function actionsOf(talk, session, act, fill, isOperator) {
   };
   const branch = async (/** @type {number | undefined} */ seq, text = "") => {
     const copy = await act(() => api.fork(id, seq));
-    if (copy?.id) go(link(isOperator ? "story" : "session", copy.id, text ? { say: text } : {}));
+    if (copy?.id) go(link(isOperator ? "story" : "session", copy.id), text);
   };
   const archive = () =>
     act(
@@ -225,7 +225,7 @@ function actionsOf(talk, session, act, fill, isOperator) {
     edit: isOperator ? undefined : async (/** @type {any} */ row) => {
       const before = talk.rows.value.filter((known) => known.seq < row.seq).at(-1);
       if (before) await branch(before.seq, row.content);
-      else go(link("new", "", { say: row.content }));
+      else go(link("new"), row.content);
     },
     command: (/** @type {{ word: string, argument: string }} */ { word, argument }) => {
       if (word === "new") go(link("new"));
@@ -415,7 +415,10 @@ function Offer({ rows, onSummary }) {
   const summary = isAsked ? rows.slice(asked).findLast((row) => row.role === "assistant" && row.content)?.content : "";
   return html`<p class="notice warn">
     <span>The conversation is long.</span>
-    ${summary && html`<a href=${link("new", "", { say: summary })}>Begin another conversation with this summary</a>`}
+    ${summary && html`<a href=${link("new")} onClick=${(/** @type {Event} */ event) => {
+      event.preventDefault();
+      go(link("new"), summary);
+    }}>Begin another conversation with this summary</a>`}
     ${!isAsked && html`<button type="button" class="button small" onClick=${onSummary}>Ask for a summary</button>`}
     ${!isAsked && html`<a href=${link("new")}>Begin another conversation</a>`}
   </p>`;
