@@ -38,11 +38,11 @@ from chatlane_client.errors import (
     RetryLaterError,
     UndeclaredAccountError,
 )
-from chatlane_client.transport.connection import closed_error_first
+from chatlane_client.transport.connection import closed_error_first, principal_of
 from chatlane_client.transport.cursors import Cursors
 from chatlane_client.transport.retry import Backoff, cancel_until_ended
 from chatlane_client.transport.tracing import span
-from chatlane_client.transport.wire import Stored, publish_stored
+from chatlane_client.transport.wire import Stored, ask, publish_stored
 from chatlane_client.turn_reader import TurnReader, TurnWatch
 from chatlane_client.typing_indicator import TYPING_INTERVAL, ShowTyping, TypingIndicator
 from chatlane_schemas import (
@@ -54,6 +54,8 @@ from chatlane_schemas import (
     new_envelope_id,
 )
 from chatlane_schemas.content.visible_text import is_blank
+from chatlane_schemas.session_api.rooms import RoomMembers
+from chatlane_schemas.session_api.sessions import ApiReply
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.streams import StreamName, outbound_durable
 from chatlane_schemas.topology.subjects import LiveTurnPath
@@ -290,6 +292,51 @@ class AdapterClient:
             raise
         self._waits = None
         return stored
+
+    async def report_members(
+        self,
+        chat_id: str,
+        members: Sequence[str],
+        read_at: datetime,
+        until: datetime,
+        *,
+        scope: str | None = None,
+    ) -> None:
+        """Report all members of a room, who may read its shared conversations if the settings say so.
+
+        Report a room after each change, and again before the report ends.
+
+        Args:
+            chat_id: Id of the room, as in events.
+            members: Ids of the members, as senders of events have them; at most 5,000.
+            read_at: A time before the members were read from the platform: a report with an earlier
+                one than the kept report changes nothing.
+            until: When the report ends; the service keeps it for at most two hours.
+            scope: Workspace of the room, as in events.
+
+        Raises:
+            UnansweredRequestError: No answer in time; send a report with newer members.
+            UnavailableServiceError: The service cannot answer now.
+            StaleRequestError: A newer report is kept.
+            RefusedRequestError: The settings of the account do not show rooms.
+            OversizedMessageError: The report was not sent.
+            ConnectionClosedError: The connection is closed for good.
+        """
+        request = RoomMembers(
+            id=new_envelope_id(),
+            at=read_at,
+            platform=self._platform,
+            account=self._account,
+            scope=scope,
+            chat_id=chat_id,
+            members=tuple(members),
+            until=until,
+        )
+        principal = principal_of(self._client) or "adapter"
+        subject = subjects.api_for_account(
+            principal, "room", "members", self._platform, self._account
+        )
+        await ask(self._client, subject, request, ApiReply)
 
     async def load_cursor(
         self, name: str, *, give_up_after: timedelta = CURSOR_PATIENCE

@@ -11,7 +11,7 @@ from chatlane.domain.log import REPLAY_WINDOW
 from chatlane.jobs import Job, attempt
 from chatlane.nats.tasks import run_together
 from chatlane.store import api_requests, dead_letter_shares, dead_letters, deliveries, keyed_rows
-from chatlane.store.addressing import dedupe_marks
+from chatlane.store.addressing import dedupe_marks, rooms
 from chatlane.store.history import edits
 from chatlane.store.logs import routers
 
@@ -36,6 +36,8 @@ _BUCKETS_KEPT: Final = timedelta(hours=1)
 # Longer than a list is valid: until then its numbers are refused and do not select from another
 # list.
 _LISTS_KEPT: Final = timedelta(days=7)
+# Longer than a request of an adapter can be under way: it could bring back an older report.
+_REPORTS_KEPT: Final = timedelta(hours=1)
 _DEAD_ROUTERS_KEPT: Final = timedelta(minutes=10)
 
 
@@ -140,6 +142,12 @@ class TableMaintenance:
         """Delete old records of the session lists that users were shown."""
         await self._expire_keyed_rows(keyed_rows.EXPIRE_LISTS_SQL, _LISTS_KEPT)
 
+    async def forget_room_reports(self) -> int:
+        """Delete the members of rooms whose reports have ended; return how many reports."""
+        return await self._repeat(
+            lambda connection: rooms.expire(connection, _REPORTS_KEPT, _EXPIRED_AT_ONCE)
+        )
+
     async def _expire_keyed_rows(self, query: LiteralString, unused: timedelta) -> None:
         await keyed_rows.expire(self.transaction, query, unused, _EXPIRED_AT_ONCE)
 
@@ -161,5 +169,6 @@ class TableMaintenance:
             Job("requests", _INTERVAL, self.forget_requests),
             Job("admission", _INTERVAL, self.forget_full_buckets),
             Job("bots", _INTERVAL, self.forget_bots),
+            Job("room reports", _INTERVAL, self.forget_room_reports),
             Job("shown lists", _INTERVAL, self.forget_shown_lists),
         )

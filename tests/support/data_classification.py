@@ -457,6 +457,20 @@ TABLES: Final[Mapping[str, Table]] = {
             "successor_through",
         ),
     ),
+    "room_members": Table(
+        kept="an hour longer than the report of the room, which lasts for at most 2 h",
+        by="routers",
+        personal={
+            "form": _owner(_DELETED, reason="an `alias` record has the id"),
+            "owner": _owner(_DELETED, reason="an `alias` record has the name"),
+        },
+        technical=("room",),
+    ),
+    "room_reports": Table(
+        kept="an hour longer than the report, which lasts for at most 2 h",
+        by="routers",
+        technical=("room", "chat", "reported_at", "until"),
+    ),
     "routed_changes": Table(
         kept="until ROUTED says so, about a second",
         by="routers",
@@ -563,6 +577,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "project_id",
             "title_by_model",
             "read_only",
+            "room",
         ),
     ),
     "shown_lists": Table(

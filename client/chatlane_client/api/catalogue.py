@@ -70,6 +70,7 @@ class SessionFilters(TypedDict, total=False):
     archived: bool | None
     hide_empty: bool
     tips_only: bool
+    with_rooms: bool
 
 
 class CatalogueApi(Api):

@@ -80,14 +80,23 @@ class SessionApi(CatalogueApi):
         InvalidAnswerError: The answer does not follow the contract.
     """
 
-    async def get(self, session_id: UUID, *, whole_chain: bool = False) -> SessionView:
+    async def get(
+        self, session_id: UUID, *, whole_chain: bool = False, with_rooms: bool = False
+    ) -> SessionView:
         """Return a session.
 
         Args:
             session_id: Session to read.
             whole_chain: Whether `chain` of the session gets the sums over its conversation.
+            with_rooms: Whether a person also gets a shared session of a room that the person is a
+                member of; its `access` is then `member`.
         """
-        request = SessionGet(**self._stamp(), session_id=session_id, whole_chain=whole_chain)
+        request = SessionGet(
+            **self._stamp(),
+            session_id=session_id,
+            whole_chain=whole_chain,
+            with_rooms=with_rooms,
+        )
         return await self._ask_session("get", request)
 
     async def deliveries(

@@ -55,6 +55,7 @@ class TranscriptApi(Api):
         whole_chain: bool = False,
         as_stored: bool = False,
         reasoning: bool = False,
+        with_rooms: bool = False,
     ) -> AsyncIterator[tuple[TranscriptEntry, ...]]:
         """Yield the transcript in pages, newest page first, each page oldest row first.
 
@@ -68,6 +69,8 @@ class TranscriptApi(Api):
                 results of calls that have none.
             reasoning: Whether rows have what the model thought. For a worker, the settings of
                 its agent decide.
+            with_rooms: Whether a person may also read what was said in a room that the person is a
+                member of.
         """
         cursor = None
         while True:
@@ -80,6 +83,7 @@ class TranscriptApi(Api):
                 cursor=cursor,
                 as_stored=as_stored,
                 reasoning=reasoning,
+                with_rooms=with_rooms,
             )
             reply = await self._ask("transcript", "load", request, TranscriptReply)
             yield reply.rows
@@ -106,8 +110,13 @@ class TranscriptApi(Api):
                 break
         return _without_parted_results(rows, len(rows) - limit)
 
-    async def content(self, session_id: UUID, seq: int) -> str:
+    async def content(self, session_id: UUID, seq: int, *, with_rooms: bool = False) -> str:
         """Return the whole content of a row, also of one that pages give shortened.
+
+        Args:
+            session_id: Session of the row.
+            seq: Its place.
+            with_rooms: As of `pages`.
 
         Raises:
             LookupError: There is no such row.
@@ -121,6 +130,7 @@ class TranscriptApi(Api):
                 before_seq=seq + 1,
                 as_stored=True,
                 content_from=start,
+                with_rooms=with_rooms,
             )
             reply = await self._ask("transcript", "load", request, TranscriptReply)
             if not reply.rows or reply.rows[0].seq != seq:
@@ -150,6 +160,7 @@ class TranscriptApi(Api):
         *,
         session_id: UUID | None = None,
         agent: str | None = None,
+        with_rooms: bool = False,
         page_size: int = 20,
     ) -> AsyncIterator[TranscriptHit]:
         """Yield the rows that match a query, best first.
@@ -162,6 +173,7 @@ class TranscriptApi(Api):
                 quotes"` must follow each other, `word*` matches a prefix, `-word` excludes rows.
             session_id: Only rows of this session.
             agent: Only rows of this agent's sessions.
+            with_rooms: As of `pages`.
             page_size: Rows per request, at most 50.
 
         Raises:
@@ -174,6 +186,7 @@ class TranscriptApi(Api):
                 query=query,
                 session_id=session_id,
                 agent=agent,
+                with_rooms=with_rooms,
                 limit=page_size,
                 cursor=cursor,
             )

@@ -36,6 +36,24 @@ Cursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9._~=-]{1,512}$")]
 SessionVersion = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 """Opaque version of the data that a request replaces, from the reply that the caller read."""
 PageLimit = Annotated[int, Field(strict=True, ge=1, le=200)]
+WithRooms = Annotated[
+    Flag,
+    Field(
+        description="Whether the person of the request also sees shared sessions of rooms that the person "
+        "is a member of, if the settings of their account allow it. A router of an earlier release "
+        "shows none."
+    ),
+]
+"""Includes sessions that a person may read as a member of a room."""
+
+
+class Access(StrEnum):
+    """How a person may use a session that the person does not own.
+
+    `member`: a member of its room reads it, and changes nothing.
+    """
+
+    MEMBER = "member"
 
 
 class ApiErrorCode(StrEnum):
@@ -74,6 +92,7 @@ class SessionGet(PersonRequest):
         default=False,
         description="Whether to return the sums over its conversation, in `chain` of the session.",
     )
+    with_rooms: WithRooms = False
 
 
 class SessionPeek(PersonRequest):
@@ -138,6 +157,7 @@ class SessionFilter(PersonRequest):
         default=False,
         description="Whether to leave out sessions that a compaction continued in another session.",
     )
+    with_rooms: WithRooms = False
 
 
 class SessionOrder(StrEnum):
@@ -218,6 +238,11 @@ class SessionView(Record):
     labels: tuple[Text, ...] = Field(default=(), description="Labels that people gave it.")
     read_only: Flag = Field(
         default=False, description="Whether nothing can be written to it; a copy can."
+    )
+    access: Access | None = Field(
+        default=None,
+        description="`member` of a session that the person of the request sees only as a member of its "
+        "room; `read_only` is then set, and fields about the work of others are left out.",
     )
     profile: Text | None = Field(default=None, description="Profile of the session.")
     source: Name | None = Field(

@@ -25,7 +25,7 @@ from chatlane_schemas.inbound import Attachments, Kind
 from chatlane_schemas.results import MAX_TRANSCRIPT_ROWS, Reasoning, Role, TranscriptRow
 from chatlane_schemas.session_api.people import PersonRequest
 from chatlane_schemas.session_api.session_changes import SessionChange
-from chatlane_schemas.session_api.sessions import ApiReply
+from chatlane_schemas.session_api.sessions import ApiReply, WithRooms
 
 MAX_REWIND_TURNS: Final = 1000
 MAX_QUERY_CHARACTERS: Final = 512
@@ -76,6 +76,7 @@ class TranscriptLoad(PersonRequest):
         description="Number of characters to leave out at the beginning of each content; with a "
         "`limit` of 1 for a row that is given shortened.",
     )
+    with_rooms: WithRooms = False
 
 
 class RowState(StrEnum):
@@ -226,6 +227,7 @@ class TranscriptSearch(PersonRequest):
     )
     session_id: UUID | None = Field(default=None, description="Only rows of this session.")
     agent: Name | None = Field(default=None, description="Only rows of this agent's sessions.")
+    with_rooms: WithRooms = False
     limit: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
         default=20, description="Maximum number of rows."
     )

@@ -84,6 +84,7 @@ from chatlane_schemas.session_api.projects import (
     ProjectUpdate,
     SessionMove,
 )
+from chatlane_schemas.session_api.rooms import RoomMembers
 from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionEnd,
@@ -301,6 +302,7 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(TranscriptRestore, TranscriptChanged, "Puts rows that were taken out back."),
     _request(DeliveryGet, DeliveryReply, "Shows what became of outbound messages."),
     _request(DeliveryFind, DeliveryReply, "Shows how far an adapter has sent a message."),
+    _request(RoomMembers, ApiReply, "Reports all members of a room."),
     _request(OutboxSend, OutboxReply, "Sends a message to a chat outside a turn."),
     _request(LetterList, LetterListReply, "Lists dead letters."),
     _request(LetterCount, LetterCountReply, "Counts dead letters by reason and account."),
@@ -499,7 +501,7 @@ def requests_of_adapter() -> tuple[Channel, ...]:
             description=f"{channel.description[:-1]}, for the adapter of its account.",
         )
         for channel in REQUESTS
-        if channel.message is DeliveryFind
+        if channel.message in {DeliveryFind, RoomMembers}
     )
 
 

@@ -19,6 +19,7 @@ from chatlane_schemas.codec import DecodeError, decode, encode
 from chatlane_schemas.envelope import MAX_PAYLOAD_BYTES, Envelope, Record, new_envelope_id
 from chatlane_schemas.session_api.deliveries import DeliveryFind
 from chatlane_schemas.session_api.people import OperatorRequest, Person
+from chatlane_schemas.session_api.rooms import RoomMembers
 from chatlane_schemas.session_api.sessions import ApiError, ApiErrorCode, ApiReply
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ class RequestHandler:
         return None
 
     def _acts_for(self, request: Envelope, account: tuple[str, str]) -> bool:
-        if isinstance(request, DeliveryFind):
+        if isinstance(request, DeliveryFind | RoomMembers):
             # An adapter acts for its account.
             return (request.platform, request.account) == account
         person = getattr(request, "acting_for", None)

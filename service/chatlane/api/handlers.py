@@ -17,6 +17,7 @@ from chatlane.privacy.erasure_requests_sql import ErasureQueries
 from chatlane.requests.change_service import ChangeService
 from chatlane.search.search_sql import SearchReads
 from chatlane.store.addressing import identities
+from chatlane.store.addressing.rooms import RoomReads
 from chatlane.store.conversations.session_lists import SessionLists
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
@@ -50,10 +51,11 @@ def every_handler(
         find_newest: Returns the newest message of a chat in the inbound log.
         import_limits: What a person may import in total.
     """
-    transcripts = TranscriptQueries(TranscriptReads(store, catalog), catalog)
+    rooms = RoomReads(catalog.room_accounts)
+    transcripts = TranscriptQueries(TranscriptReads(store, catalog, rooms), catalog)
     reads = (
-        SessionQueries(SessionReads(store), SessionLists(store)),
-        SearchQueries(SearchReads(store, identities.find_owners)),
+        SessionQueries(SessionReads(store, rooms), SessionLists(store, rooms)),
+        SearchQueries(SearchReads(store, identities.find_owners, rooms.find)),
         DeliveryQueries(store, SessionReads(store), find_newest),
         ProjectQueries(store),
         QuestionQueries(store, writer, SessionReads(store)),

@@ -55,7 +55,10 @@ class SessionQueries:
 
     async def _get(self, request: SessionGet) -> SessionReply:
         session = await self._reads.find(
-            request.session_id, request.acting_for, with_chain=request.whole_chain
+            request.session_id,
+            request.acting_for,
+            with_chain=request.whole_chain,
+            with_rooms=request.with_rooms,
         )
         error = None if session else no_session()
         return SessionReply(id=new_envelope_id(), at=_now(), session=session, error=error)

@@ -61,6 +61,7 @@ class _Wanted:
     content_from: int | None
     with_reasoning: bool
     with_session_id: bool
+    for_member: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,9 @@ class TranscriptQueries:
         # Read the version before the rows: a row that arrives in between then makes the version too
         # old, and a change based on this page is refused.
         found = await self._version_and_order(request)
+        is_member = found is None and request.with_rooms
+        if is_member:
+            found = await self._as_member(request)
         if found is None:
             return _refused(no_session())
         version, order = found
@@ -149,9 +153,19 @@ class TranscriptQueries:
             return _refused(
                 invalid("cursor: must be the next_cursor of an answer about this conversation")
             )
-        page = await self._page(
-            request, start, with_reasoning=self._shows_reasoning(request, asked)
-        )
+        if is_member:
+            wanted = _Wanted(
+                start,
+                request.content_from,
+                with_reasoning=False,
+                with_session_id=request.whole_chain,
+                for_member=True,
+            )
+            page = await self._read(wanted, request.limit)
+        else:
+            page = await self._page(
+                request, start, with_reasoning=self._shows_reasoning(request, asked)
+            )
         after = order[order.index(start.session_id) + 1 :]
         before = page.before
         if before is None and after:
@@ -177,6 +191,11 @@ class TranscriptQueries:
             return None if version is None else (version, (request.session_id,))
         found = await self._reads.version_and_links(request.session_id, request.acting_for)
         return found and (found[0], reading_order(found[1], request.session_id))
+
+    async def _as_member(self, request: TranscriptLoad) -> tuple[Version, tuple[UUID, ...]] | None:
+        """Return the same for a member of the room, who reads no session but the named one."""
+        version = await self._reads.version_for_member(request.session_id, request.acting_for)
+        return None if version is None else (version, (request.session_id,))
 
     async def _page(self, request: TranscriptLoad, start: _Place, *, with_reasoning: bool) -> _Page:
         """Return a page that separates no call from its results, unless they exceed a reply."""
@@ -221,6 +240,7 @@ class TranscriptQueries:
             content_from=wanted.content_from,
             with_reasoning=wanted.with_reasoning,
             with_session_id=wanted.with_session_id,
+            for_member=wanted.for_member,
         )
 
 

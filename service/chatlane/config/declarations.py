@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}$")]
 SessionClass = Literal["dm", "group"]
+RoomReaders = Literal["none", "members"]
 BusyNote = Annotated[str, StringConstraints(max_length=1000)]
 # Numeric ids may be written without quotes.
 OwnId = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
@@ -61,6 +62,9 @@ _ALIASING_PLATFORMS: Final = frozenset({"whatsapp", "signal"})
 
 # Platforms on which a group can become another chat: Telegram turns groups into supergroups.
 _MIGRATING_PLATFORMS: Final = frozenset({"telegram"})
+
+# Platforms whose adapter reports the members of a room (`Capabilities.has_member_list`).
+PLATFORMS_WITH_MEMBERS: Final = frozenset({"matrix"})
 
 # Platforms without a human reader.
 _PROGRAMS: Final = frozenset({"api_server", "webhook"})
@@ -324,6 +328,11 @@ class AccountSettings(Group):
         description="Other accounts, as platform/account, whose people may be the same person as one "
         "of this account; a front end of this account says who is.",
     )
+    rooms: RoomReaders = Field(
+        default="none",
+        description='Who may read the shared conversations of a room besides operators: "none", or the '
+        '"members" of the room, as long as the platform says that they are. Only on matrix.',
+    )
 
     def account(self, name: str) -> Account:
         """Return the account as the domain's type."""
@@ -337,6 +346,7 @@ class AccountSettings(Group):
             self.staff_ids,
             self.staff_pause,
             frozenset(map(account_pair, self.people_of)),
+            shows_rooms=self.rooms == "members",
         )
 
 
@@ -426,6 +436,10 @@ class PlatformSettings(KeySettings):
         description="How long a message whose adapter still prepares its files waits for them.",
     )
 
+    def has_moving_chats(self, name: str) -> bool:
+        """Return whether chats of this platform may get new ids."""
+        return name in _MIGRATING_PLATFORMS if self.chats_migrate is None else self.chats_migrate
+
     def hides_ids(self, name: str, *, default: bool) -> bool:
         """Return whether prompts show digests instead of the ids of this platform."""
         return default and name in PRIVATE_IDS if self.redact_ids is None else self.redact_ids
@@ -455,9 +469,7 @@ class PlatformSettings(KeySettings):
             person_aliases=known_for_aliases
             if self.person_aliases is None
             else self.person_aliases,
-            chats_migrate=name in _MIGRATING_PLATFORMS
-            if self.chats_migrate is None
-            else self.chats_migrate,
+            chats_migrate=self.has_moving_chats(name),
             bots_allowed=self.bots_allowed,
             bot_budget=self.bot_budget.limit(),
             limits=(limits if self.limits is None else self.limits).limits(),

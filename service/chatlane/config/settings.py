@@ -25,6 +25,7 @@ from pydantic_settings import SettingsError as SourceError
 from typing_extensions import override
 
 from chatlane.config.declarations import (
+    PLATFORMS_WITH_MEMBERS,
     AgentSettings,
     DefaultResetSettings,
     KeySettings,
@@ -147,6 +148,7 @@ class Settings(BaseSettings):
             )
         yield from self._catalog_problems()
         yield from self._bot_problems()
+        yield from self._room_problems()
         yield from self._prompt_problems()
         yield from self._patience_problems()
 
@@ -190,6 +192,24 @@ class Settings(BaseSettings):
                         f"platforms.{platform}.accounts.{account} allows bots, and without own_ids "
                         "our own messages would run as those of another bot: set own_ids to the "
                         "sender ids of this account, or bots_allowed = false"
+                    )
+
+    def _room_problems(self) -> Iterator[str]:
+        """Yield accounts that would show rooms to people of whom nobody says that they are in."""
+        for platform, declared in self.platforms.items():
+            for account in sorted(
+                name for name, its in declared.accounts.items() if its.rooms == "members"
+            ):
+                setting = f'platforms.{platform}.accounts.{account}.rooms = "members"'
+                if platform not in PLATFORMS_WITH_MEMBERS:
+                    yield (
+                        f"{setting} needs a platform whose adapter reports the members of a room "
+                        f"({', '.join(sorted(PLATFORMS_WITH_MEMBERS))}): take it out"
+                    )
+                elif declared.has_moving_chats(platform):
+                    yield (
+                        f"{setting} needs chats that keep their ids, as a chat could get the words of "
+                        f"another one: set platforms.{platform}.chats_migrate = false"
                     )
 
     def _prompt_problems(self) -> Iterator[str]:

@@ -141,8 +141,8 @@ class Account:
     the sender ids of the bot's messages, which are never processed. `bot_name` is the name by which
     commands address this bot. `staff_ids` are the sender ids of people who write in the name of the
     account; the agent then waits for `staff_pause`. `bots_allowed` overrides that of the platform. Front ends of the account
-    may name people of the accounts in `people_of`, too, as (platform, account). `mention` matches a
-    mention of the bot at the start of a text.
+    may name people of the accounts in `people_of`, too, as (platform, account). `shows_rooms` says
+    that the members of a room may read its shared sessions. `mention` matches a mention of the bot at the start of a text.
     """
 
     name: str
@@ -154,6 +154,7 @@ class Account:
     staff_ids: frozenset[str] = frozenset()
     staff_pause: timedelta = timedelta(0)
     people_of: frozenset[tuple[str, str]] = frozenset()
+    shows_rooms: bool = False
     mention: Pattern[str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -224,6 +225,16 @@ class Catalog:
         """Return the accounts whose people front ends of an account may name beside its own."""
         found = self.find_account(platform, account)
         return frozenset() if found is None else found.people_of
+
+    @property
+    def room_accounts(self) -> frozenset[tuple[str, str]]:
+        """Return the (platform, account) whose rooms are shown to their members."""
+        return frozenset(
+            (platform.name, account.name)
+            for platform in self.platforms.values()
+            for account in platform.accounts.values()
+            if account.shows_rooms
+        )
 
     def agent_for(self, profile: str) -> Agent:
         """Return the agent that serves a declared profile, in any spelling of its name."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.domain.addressing.dedupe import fingerprint, is_copy
 from chatlane.domain.addressing.keys import is_shared, may_go_on_in, parse_session_key
 from chatlane.domain.addressing.owners import owner_of
+from chatlane.domain.addressing.rooms import room_of
 from chatlane.domain.counts import CountName
 from chatlane.domain.dead_letters import add_dead_letter
 from chatlane.domain.effects import (
@@ -492,6 +493,7 @@ class Placement:
             platform=arrived.event.platform,
             started_at=arrived.stored_at,
             served_boundary=served_boundary_at(arrived.stored_at, arrived.policy),
+            room=room_of(arrived.session_key),
             is_new=True,
         )
         if previous is not None:

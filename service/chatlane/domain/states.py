@@ -34,7 +34,8 @@ class Session:
 
     `last_activity_at` counts people only, and `asked_turn_ended_at` is the end of the last turn
     that answered one. `last_message_at` is the time of the newest row that neither a person nor a
-    tool wrote. Nothing is written to a `read_only` session. The agent waits until `staff_until`. The counters are the next free values. They have no gaps, because they change
+    tool wrote. Nothing is written to a `read_only` session. A shared session of a chat has been in
+    `room` since it began; the database clears it when another place leads to the session. The agent waits until `staff_until`. The counters are the next free values. They have no gaps, because they change
     under the session's row lock and commit with the rows that they number. `owner` is the owner
     name in the form of `owners`; None if several people talk. `has_new_key` says that the session
     became shared: `session_key` is that of a shared lane and not yet written. `model_override` is
@@ -77,6 +78,7 @@ class Session:
     staff_until: datetime | None = None
     last_message_at: datetime | None = None
     read_only: bool = False
+    room: str | None = None
     is_new: bool = False
     has_new_flags: bool = False
     has_new_key: bool = False

@@ -1,4 +1,6 @@
-"""Find, export and delete what a person keeps besides the sessions: folders, drafts, read marks.
+"""Find, export and delete what is kept of a person besides the sessions.
+
+Folders, drafts and read marks, and the rooms in which adapters reported the person.
 
 Drafts and read marks go with their session. Those of a session that the person no longer owns stay,
 and are found by the owner that they name.
@@ -41,6 +43,16 @@ COUNT_PROJECTS_SQL: Final[LiteralString] = """
 -- projects: the number of folders of a person that are older than a time
 SELECT count(*) FROM projects WHERE owner = ANY($1::text[]) AND created_at <= $2
 """
+DELETE_MEMBERS_SQL: Final[LiteralString] = """
+-- room_reports → room_members: delete a person from the rooms that were reported up to a time
+DELETE FROM room_members USING room_reports
+WHERE owner = ANY($1::text[]) AND room_reports.room = room_members.room AND reported_at <= $2
+"""
+COUNT_MEMBERS_SQL: Final[LiteralString] = """
+-- room_members → room_reports: the number of rooms that a person was reported in up to a time
+SELECT count(*) FROM room_members JOIN room_reports USING (room)
+WHERE owner = ANY($1::text[]) AND reported_at <= $2
+"""
 PROJECTS_SQL: Final[LiteralString] = """
 -- projects: the folders of a person
 SELECT id, name, colour, profile, created_at FROM projects WHERE owner = ANY($1::text[])
@@ -57,6 +69,7 @@ async def delete(
         "projects": count_of(await connection.execute(DELETE_PROJECTS_SQL, texts, until)),
         "drafts": count_of(await connection.execute(DELETE_DRAFTS_SQL, texts, until)),
         "read_marks": count_of(await connection.execute(DELETE_MARKS_SQL, texts, until)),
+        "room_members": count_of(await connection.execute(DELETE_MEMBERS_SQL, texts, until)),
     }
 
 
@@ -67,7 +80,8 @@ async def count(
     texts = sorted(owners)
     made: int = await connection.fetchval(COUNT_PROJECTS_SQL, texts, until)
     [(typed, marks)] = await connection.fetch(COUNT_STATE_SQL, texts, until)
-    return {"projects": made, "drafts": typed, "read_marks": marks}
+    rooms: int = await connection.fetchval(COUNT_MEMBERS_SQL, texts, until)
+    return {"projects": made, "drafts": typed, "read_marks": marks, "room_members": rooms}
 
 
 async def folders(

@@ -19,6 +19,7 @@ from chatlane.requests import (
     person_state,
     projects,
     questions,
+    rooms,
     session_changes,
     session_creation,
     takeovers,
@@ -56,6 +57,7 @@ from chatlane_schemas.session_api.projects import (
     ProjectUpdate,
     SessionMove,
 )
+from chatlane_schemas.session_api.rooms import RoomMembers
 from chatlane_schemas.session_api.session_openings import (
     SessionCreate,
     SessionImport,
@@ -164,6 +166,7 @@ CHANGES: Final[Mapping[type[Envelope], Change]] = MappingProxyType(
         TurnCancel: Change("turn.cancel", StopReply, cancellation.stop),
         LetterRetry: Change("letter.retry", ApiReply, dead_letters.retry),
         LetterDrop: Change("letter.drop", ApiReply, dead_letters.drop),
+        RoomMembers: Change("room.members", ApiReply, rooms.report),
         OutboxSend: Change("outbox.send", OutboxReply, outbox.send),
         TurnSay: Change("turn.say", OutboxReply, turn_messages.say),
         TurnAsk: Change("turn.ask", QuestionReply, turn_messages.ask),
@@ -224,9 +227,11 @@ class ChangeService:
         if _publishes_nothing(request):
             async with self._store.transaction() as connection:
 
-                async def write(_at: datetime) -> ApiReply:
+                async def write(at: datetime) -> ApiReply:
                     if isinstance(request, TranscriptChange):
                         return await transcripts.write(connection, request)
+                    if isinstance(request, RoomMembers):
+                        return await rooms.write(connection, request, self._catalog, at)
                     return await person_state.write(connection, request)
 
                 reply = await answer_once(
@@ -269,8 +274,8 @@ class ChangeService:
 
 def _publishes_nothing(
     request: Envelope,
-) -> TypeGuard[TranscriptChange | SessionDraft | SessionRead]:
+) -> TypeGuard[TranscriptChange | SessionDraft | SessionRead | RoomMembers]:
     """Return whether a change needs no place between the batches of the router."""
     if isinstance(request, TranscriptChange):
         return not transcripts.publishes(request)
-    return isinstance(request, SessionDraft | SessionRead)
+    return isinstance(request, SessionDraft | SessionRead | RoomMembers)

@@ -16,7 +16,7 @@ from chatlane.search.tokens import (
 from chatlane_schemas.results import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
     from datetime import datetime
     from uuid import UUID
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chatlane_schemas.session_api.transcripts import TranscriptSearch
 
     FindOwners = Callable[[Connection, Person | None], Awaitable[list[str] | None]]
+    FindShared = Callable[[Connection, Person | None], Awaitable[list[UUID]]]
 
 # A search reads this many of the newest blocks first; a block has 8,192 rows, see `terms`.
 _NEWEST_BLOCKS: Final = 2
@@ -77,11 +78,16 @@ class SearchReads:
     Args:
         store: Opens the transactions.
         find_owners: Returns the owner texts of a person's sessions; None for any session.
+        find_shared: Returns the sessions that a person reads as a member of their rooms; without it,
+            nobody reads any.
     """
 
-    def __init__(self, store: Store, find_owners: FindOwners) -> None:
+    def __init__(
+        self, store: Store, find_owners: FindOwners, find_shared: FindShared | None = None
+    ) -> None:
         self._store = store
         self._find_owners = find_owners
+        self._find_shared = find_shared
 
     _SEARCH: Final[LiteralString] = """
         -- search: matching rows, best first among the newest
@@ -112,11 +118,13 @@ class SearchReads:
         FROM ranked
         -- Rows that are neither in the transcript nor replaced by a summary were rewound.
         CROSS JOIN LATERAL (
-            SELECT role, author, left(content, $9) AS content, created_at, row_id FROM messages
+            SELECT role, author, left(content, $9) AS content, created_at, row_id,
+                   role = 'assistant' OR (role = 'user' AND source IS NOT NULL) AS was_said
+            FROM messages
             WHERE ranked.removal = 0 AND messages.session_id = ranked.session_id
               AND messages.seq = ranked.seq
             UNION ALL
-            SELECT role, author, left(content, $9), created_at, row_id
+            SELECT role, author, left(content, $9), created_at, row_id, false
             FROM removed_messages AS removed
             WHERE ranked.removal > 0 AND removed.session_id = ranked.session_id
               AND removed.removal = ranked.removal AND removed.seq = ranked.seq
@@ -124,7 +132,8 @@ class SearchReads:
         ) AS found
         JOIN sessions ON sessions.id = ranked.session_id
         WHERE (ranked.rank, ranked.id) < ($4::real, $5::bigint)
-          AND ($6::text[] IS NULL OR sessions.owner = ANY($6))
+          AND ($6::text[] IS NULL OR sessions.owner = ANY($6)
+               OR (sessions.id = ANY($10::uuid[]) AND found.was_said))
           AND ($7::text IS NULL OR sessions.agent = $7)
           AND found.content IS NOT NULL
         ORDER BY ranked.rank DESC, ranked.id DESC
@@ -146,14 +155,17 @@ class SearchReads:
         """
         async with self._store.transaction() as connection:
             owners = await self._find_owners(connection, wanted.acting_for)
-            if owners == []:
+            shared: list[UUID] = []
+            if wanted.with_rooms and self._find_shared is not None:
+                shared = await self._find_shared(connection, wanted.acting_for)
+            if owners == [] and not shared:
                 return ()
             # Starting parallel workers takes a third of the time of a serial search, and
             # routing needs the processors.
             await connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
             rows = await connection.fetch(
                 self._SEARCH,
-                search.tsquery(*_scopes(owners, wanted)),
+                search.tsquery(*_scopes(owners, shared, wanted)),
                 _NEWEST_BLOCKS,
                 _MOST_RANKED,
                 behind.rank,
@@ -162,23 +174,28 @@ class SearchReads:
                 wanted.agent,
                 limit,
                 MAX_CHARACTERS,
+                shared,
             )
-        return tuple(map(_hit, rows))
+        return tuple(_hit(row, shared) for row in rows)
 
 
-def _scopes(owners: Iterable[str] | None, wanted: TranscriptSearch) -> Iterator[str]:
+def _scopes(
+    owners: Iterable[str] | None, shared: Iterable[UUID], wanted: TranscriptSearch
+) -> Iterator[str]:
     """Yield the marks that a row must have besides its words, so that one index serves both."""
     if owners is not None:
-        yield any_mark(map(owner_mark, owners))
+        yield any_mark([*map(owner_mark, owners), *map(session_mark, shared)])
     if wanted.session_id is not None:
         yield any_mark([session_mark(wanted.session_id)])
     if wanted.agent is not None:
         yield any_mark([agent_mark(wanted.agent)])
 
 
-def _hit(row: asyncpg.Record) -> Hit:
+def _hit(row: asyncpg.Record, shared: Collection[UUID]) -> Hit:
     hit = Hit(*row.values())
     return hit._replace(
+        # A member of a room gets no ids of people.
+        author=None if hit.session_id in shared else hit.author,
         role=known_value(Role, hit.role, "messages.role") or Role.SYSTEM,
         row_id=hit.row_id or row_id_of(hit.session_id, hit.seq),
     )

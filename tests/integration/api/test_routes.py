@@ -138,9 +138,15 @@ class FakeReads:
             raise self.failure
 
     async def find(
-        self, session_id: UUID, person: Person | None = None, *, with_chain: bool = False
+        self,
+        session_id: UUID,
+        person: Person | None = None,
+        *,
+        with_chain: bool = False,
+        with_rooms: bool = False,
     ) -> SessionView | None:
         assert not with_chain
+        assert not with_rooms
         self._check()
         self.asked_for = person
         return next((s for s in self.sessions if s.id == session_id), None)
@@ -212,7 +218,9 @@ class FakeTranscripts:
         content_from: int | None,
         with_reasoning: bool,
         with_session_id: bool,
+        for_member: bool,
     ) -> RowsBefore:
+        assert not for_member
         del session_id, max_bytes, row_bytes, content_from, with_reasoning, with_session_id
         below = [row for row in reversed(self.stored) if row.seq < below_seq]
         return RowsBefore(tuple(below[:limit]), len(below) > limit)

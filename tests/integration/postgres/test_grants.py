@@ -209,6 +209,7 @@ def attempts(objects: Objects) -> Iterator[tuple[tuple[str, str, str], str]]:
     yield ("FUNCTION drop_seen_day", "EXECUTE", ""), "SELECT drop_seen_day(current_date - 9)"
     yield ("FUNCTION sender_of", "EXECUTE", ""), "SELECT sender_of('{}')"
     yield ("FUNCTION keep_identity_spans", "EXECUTE", ""), "SELECT keep_identity_spans()"
+    yield ("FUNCTION leave_room", "EXECUTE", ""), "SELECT leave_room()"
     yield ("SCHEMA", "CREATE", ""), "CREATE TABLE public.mine ()"
     yield ("DATABASE", "CREATE", ""), "CREATE SCHEMA mine"
     yield ("DATABASE", "TEMPORARY", ""), "CREATE TEMPORARY TABLE seen ()"

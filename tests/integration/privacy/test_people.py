@@ -7,7 +7,9 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
@@ -25,16 +27,20 @@ from chatlane.privacy.erasure import Erased, Erasing
 from chatlane.privacy.erasure_replay import Replay
 from chatlane.privacy.export import Export
 from chatlane.privacy.person_data import Finder
+from chatlane.requests import rooms as room_requests
 from chatlane.search.indexer import SearchFilling
 from chatlane.search.search_sql import Place, SearchReads
 from chatlane.search.tokens import search_of
 from chatlane.store.addressing import identities
+from chatlane.store.addressing.rooms import RoomReads
 from chatlane.store.conversations.session_lists import SessionLists
+from chatlane.store.conversations.session_reads import SessionReads
 from chatlane.store.history.transcripts import TranscriptReads
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.fields import MAX_INT64
 from chatlane_schemas.session_api.people import Person
-from chatlane_schemas.session_api.sessions import SessionFilter
+from chatlane_schemas.session_api.rooms import RoomMembers
+from chatlane_schemas.session_api.sessions import Access, SessionFilter
 from chatlane_schemas.session_api.transcripts import TranscriptSearch
 from chatlane_schemas.topology.streams import StreamName
 from chatlane_schemas.turns import ClaimReply, ClaimStatus
@@ -61,6 +67,9 @@ pytestmark = pytest.mark.integration
 # 50 runs of 30 steps take minutes: CHATLANE_TEST_PEOPLE=25 does so many on each platform.
 RUNS: Final = int(os.environ.get("CHATLANE_TEST_PEOPLE", "4"))
 STEPS: Final = 30
+REPORTS: Final = 0.3
+ACCOUNTS: Final = ("bot", "bot2")
+PEOPLE_OF: Final = ("signal", "whatsapp")
 KEY: Final = ErasureKey(b"k" * 32)
 WORD: Final = re.compile(r"word\d+of[a-z]+")
 TABLES: Final = ("messages", "waiting", "removed_messages", "message_revisions", "outbox")
@@ -86,7 +95,9 @@ class Service:
         self.streams = MemoryStreams(DAY)
         self.caller = Caller(kernel)
         self.lists = SessionLists(kernel.store)
-        self.transcripts = TranscriptReads(kernel.store)
+        self._rooms = RoomReads([(on, name) for on in PEOPLE_OF for name in ACCOUNTS])
+        self.sessions = SessionReads(kernel.store, self._rooms)
+        self.transcripts = TranscriptReads(kernel.store, rooms=self._rooms)
         self._filling = SearchFilling(kernel.store.transaction, Metrics())
         self._search = SearchReads(kernel.store, identities.find_owners)
         self._finder = Finder(kernel.owner.transaction, self.streams)  # type: ignore[arg-type]
@@ -172,6 +183,48 @@ class Service:
             limit=100,
         )
         return [hit.content for hit in hits]
+
+    async def report(self, room: str, members: Iterable[str]) -> None:
+        """Let the adapter of the account report who is in a room."""
+        platforms = self.kernel.catalog.platforms
+        shown = replace(
+            platforms[self.platform],
+            accounts={
+                name: replace(account, shows_rooms=True)
+                for name, account in platforms[self.platform].accounts.items()
+            },
+        )
+        self.now += timedelta(microseconds=1)
+        request = RoomMembers(
+            id=new_envelope_id(),
+            at=self.now,
+            platform=self.platform,
+            account=self.account,
+            chat_id=room,
+            members=tuple(members),
+            until=datetime.now(UTC) + timedelta(hours=1),
+        )
+        declared = replace(self.kernel.catalog, platforms={**platforms, self.platform: shown})
+        async with self.kernel.owner.transaction() as connection:
+            reply = await room_requests.write(connection, request, declared, self.now)
+        assert reply.error is None
+
+    async def seen_in_rooms(self, raw: str) -> str | None:
+        """Return what a person sees as a member of rooms; None if they see no session."""
+        person, seen = self.person(raw), []
+        for (session_id,) in await self.kernel.fetch("SELECT id FROM sessions ORDER BY id"):
+            version = await self.transcripts.version_for_member(session_id, person)
+            view = await self.sessions.find(session_id, person, with_rooms=True)
+            is_member = view is not None and view.access is Access.MEMBER
+            assert is_member == (version is not None)
+            if view is None or not is_member:
+                continue
+            page = await self.transcripts.rows(
+                session_id, below_seq=MAX_INT64, limit=100, max_bytes=1_000_000, for_member=True
+            )
+            shown = view.model_copy(update={"session_key": ""})
+            seen += [shown.model_dump_json(), *(row.model_dump_json() for row in page.rows)]
+        return "\n".join(seen) if seen else None
 
     async def exported(self, raw: str, at: datetime | None = None) -> str:
         records = Export(self.kernel.owner, self._finder).run(self.person(raw), at)
@@ -912,6 +965,22 @@ class Walk:
         self.running: list[Running] = []
         self.answers: dict[str, frozenset[str]] = {}
         self._events = self._outbound = 0
+        #: By account, the people of the newest report of the room.
+        self.members: dict[str, set[str]] = {}
+        #: How often somebody saw a room.
+        self.sights = 0
+        # Apart from the world's, whose steps stay the same.
+        self._chance = Random(world.platform)  # noqa: S311 - the same reports again
+
+    async def report(self) -> None:
+        """Let the platform say who is in the room, by ids that are theirs now."""
+        for account in self.world.accounts:
+            if self._chance.random() < REPORTS:
+                there = self._chance.sample(self.world.people, 2)
+                ids = {one.name: raw for one in there if (raw := self.world.id_of(one))}
+                self.service.account = account
+                await self.service.report("group-1", ids.values())
+                self.members[account] = set(ids)
 
     async def step(self, *, is_finished: bool) -> None:
         """Let something happen, and workers answer all of it, or be about to."""
@@ -1024,6 +1093,14 @@ class Walk:
             loaded = words(await service.loaded(raw))
             assert loaded & others == set()
             assert words(await service.searched(raw, "zebra")) & others == set()
+            seen = await service.seen_in_rooms(raw)
+            if seen is not None:
+                self.sights += 1
+                assert person.name in self.members[service.account]
+                people = self.world.people
+                said_there = [one.said_in_rooms(service.account) for one in people]
+                assert words([seen]) <= set().union(*said_there)
+                assert not any(one.lasting in seen for one in people)
             exported = words([await service.exported(raw)]) - person.deleted
             said = person.said_to(service.account)
             in_rooms = person.said_in_rooms(service.account)
@@ -1059,10 +1136,12 @@ async def test_f01_whatever_happens_no_reader_shows_a_word_of_somebody_else(
     walk = Walk(world, service)
     for number in range(STEPS):
         await walk.step(is_finished=number % 4 > 0)
+        await walk.report()
         for person in world.people:
             await walk.check(person)
     await walk.settle()
     assert await service.kernel.dead() == []
+    assert walk.sights
     gone = world.people[seed % len(world.people)]
     service.account = world.accounts[seed % 2]
     if (raw := world.id_of(gone)) is not None:
@@ -1070,6 +1149,7 @@ async def test_f01_whatever_happens_no_reader_shows_a_word_of_somebody_else(
         before = await service.stored()
         await service.erase(raw)
         assert await service.stored() == before - theirs
+        assert await service.seen_in_rooms(raw) is None
         assert words([await service.exported(raw)]) == set()
         # An account that was told of no link keeps what came with their other id.
         for said in (gone.said, gone.in_rooms):

@@ -219,6 +219,17 @@ async def world(own_kernel: Kernel) -> World:
         own,
     )
     await kernel.fetch(
+        "INSERT INTO room_members (room, form, owner)"
+        " SELECT 'telegram:bot:r', $2, owner FROM sessions WHERE id = $1",
+        own,
+        ANN,
+    )
+    await kernel.fetch(
+        "INSERT INTO room_reports (room, chat, reported_at, until)"
+        " SELECT 'telegram:bot:r', 'r', started_at, started_at FROM sessions WHERE id = $1",
+        own,
+    )
+    await kernel.fetch(
         "UPDATE sessions SET resume_marked_at = $1, resume_reason = 'word15ofann' WHERE id = $2",
         service.now,
         own,

@@ -157,6 +157,11 @@ INSERT INTO drafts (session_id, owner, text, changed_at)
     SELECT id, 'telegram:bot:' || id, 'words', now() FROM sessions;
 INSERT INTO read_marks (session_id, owner, through_seq, read_at)
     SELECT id, 'telegram:bot:' || id, 1, now() FROM sessions;
+UPDATE sessions SET room = 'matrix:bot:' || id WHERE random() < 0.01;
+INSERT INTO room_reports (room, chat, reported_at, until)
+    SELECT 'matrix:bot:' || id, id, now(), now() + random() * interval '2 hours' FROM sessions;
+INSERT INTO room_members (room, form, owner)
+    SELECT 'matrix:bot:' || id, id, 'matrix:bot:' || id FROM sessions;
 INSERT INTO session_holds (session_id, name, held_until)
     SELECT id, 'job', now() FROM sessions;
 UPDATE sessions SET check_at = now() + random() * interval '1 day' WHERE random() < 0.1;

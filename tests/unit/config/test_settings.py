@@ -282,6 +282,17 @@ def test_declarations_can_come_from_the_environment(
             '[platforms.telegram.accounts.bot]\npeople_of = ["mail/desk"]\n',
             "platforms.telegram.accounts.bot.people_of names 'mail/desk', which is not declared",
         ),
+        (
+            '[platforms.telegram.accounts.bot]\nrooms = "members"\n',
+            'platforms.telegram.accounts.bot.rooms = "members" needs a platform whose adapter reports',
+        ),
+        (
+            (
+                "[platforms.matrix]\nchats_migrate = true\n"
+                '[platforms.matrix.accounts.bot]\nrooms = "members"\n'
+            ),
+            'platforms.matrix.accounts.bot.rooms = "members" needs chats that keep their ids',
+        ),
         ("[platforms.telegram.accounts.bot]\nprofiles = []\n", "at least 1 item"),
         ("[platforms.Telegram]\n", "platforms.Telegram: String should match pattern"),
         ('[reset.classes.room]\nmode = "idle"\n', "Input should be 'dm' or 'group'"),

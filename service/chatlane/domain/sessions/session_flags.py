@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from chatlane.domain.addressing.keys import parse_session_key
 from chatlane.domain.addressing.owners import is_shared_lane
+from chatlane.domain.addressing.rooms import room_of
 from chatlane.domain.counts import CountName
 from chatlane.domain.fast_json import session_started
 from chatlane.domain.ids import derived_id
@@ -109,6 +110,9 @@ def branch_of(
     session_id = derived_id(at, trigger, "session")
     session = _new(session_id, session_key, parent.agent, at, policy, parent.owner)
     session.parent_id, session.link_kind = parent.id, BRANCH
+    if session.room != parent.room:
+        # It has rows of another place.
+        session.room = None
     session.last_activity_at = at
     session.next_seq = through_seq + 1
     announce_start(session, parent, ResetReason.REQUESTED, effects)
@@ -143,6 +147,7 @@ def _new(  # noqa: PLR0917 - the fields in which new sessions differ
         started_at=at,
         served_boundary=served_boundary_at(at, policy),
         owner=owner,
+        room=room_of(key) if owner is None else None,
         is_new=True,
     )
 

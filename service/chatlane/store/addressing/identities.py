@@ -72,6 +72,24 @@ async def find(
     return identity_with(person.platform, person.account, person.scope or None, rows[0][3], spans)
 
 
+FIND_HOLDERS_SQL: Final[LiteralString] = """
+-- aliases: the identities that hold ids now
+SELECT form, coalesce(
+    (SELECT canonical FROM aliases
+     WHERE aliases.platform = $1 AND aliases.account = $2 AND kind = 'person'
+       AND alias = want.form), form)
+FROM unnest($3::text[]) AS want (form)
+"""
+
+
+async def find_holders(
+    connection: Connection, platform: str, account: str, forms: Iterable[str]
+) -> dict[str, str]:
+    """Return the names of the identities that hold ids of an account now, by id."""
+    rows = await connection.fetch(FIND_HOLDERS_SQL, platform, account, sorted(forms))
+    return {form: name for form, name in rows}  # noqa: C416 - rows are records
+
+
 class Name(NamedTuple):
     """The name of an identity, in the scope of a platform that has scopes."""
 

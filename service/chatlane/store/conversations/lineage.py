@@ -78,9 +78,9 @@ WITH copied AS (
 INSERT INTO sessions (
     id, session_key, agent, platform, parent_id, link_kind, started_at, last_activity_at,
     served_boundary, next_seq, seq_gaps, user_messages, owner, cwd, model, config, origin,
-    model_override, project_id, labels)
+    model_override, project_id, labels, room)
 SELECT $2, $3, agent, $8, id, 'branch', $4, $4, $5, $6::bigint, $6 - 1 - every, of_people,
-       owner, cwd, model, config, origin, model_override, project_id, labels
+       owner, cwd, model, config, origin, model_override, project_id, labels, $9
 FROM sessions CROSS JOIN counted WHERE id = $1
 """
 
@@ -100,5 +100,6 @@ async def insert_branch(connection: Connection, parent: Session, branch: Session
         branch.next_seq,
         parent.active_turn,
         branch.platform,
+        branch.room,
     )
     branch.is_new = False

@@ -10,6 +10,7 @@ from uuid import UUID
 from chatlane.domain.addressing.keys import escaped
 from chatlane.domain.catalog import canonical_profile
 from chatlane.store.addressing import identities
+from chatlane.store.addressing.rooms import RoomReads
 from chatlane.store.catalogue import person_state
 from chatlane.store.conversations import session_views
 from chatlane.store.conversations.session_views import VIEW_COLUMNS
@@ -17,7 +18,7 @@ from chatlane_schemas.session_api.session_marks import SCHEDULED_ORIGIN, SCHEDUL
 from chatlane_schemas.session_api.sessions import CHAT_ORIGIN, SessionCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     import asyncpg
 
@@ -63,9 +64,10 @@ _FILTERED: Final[LiteralString] = """
     last_activity_at, last_message_at, cwd, project_id, labels, title, next_seq, seq_gaps,
     active_turn, worktree, ended_at
 """
-# Postgres evaluates the last condition only for sessions that seem empty.
+# $21 are the shared sessions that a person sees as a member of their room. Postgres evaluates the
+# last condition only for sessions that seem empty.
 _MATCHES: Final[LiteralString] = """
-        ($4::text[] IS NULL OR owner = ANY($4)) AND ($5::text IS NULL OR platform = $5)
+        ($4::text[] IS NULL OR owner = ANY($4) OR id = ANY($21::uuid[])) AND ($5::text IS NULL OR platform = $5)
     AND ($6::text IS NULL OR agent = $6) AND ($7::text IS NULL OR origin = $7)
     AND ($8::timestamptz IS NULL OR last_activity_at >= $8)
     AND ($9::boolean IS NULL OR (archived_at IS NOT NULL) = $9)
@@ -104,10 +106,15 @@ _CANDIDATES: Final[LiteralString] = f"""
         (SELECT {_FILTERED} FROM sessions
          WHERE $1 = 'project' AND project_id = $14 AND id < $2 ORDER BY id DESC LIMIT $3)
         UNION ALL
-        (SELECT own.* FROM unnest($4::text[]) AS of_person (owner) CROSS JOIN LATERAL (
-             SELECT {_FILTERED} FROM sessions
-             WHERE $1 = 'owner' AND sessions.owner = of_person.owner AND id < $2
-             ORDER BY id DESC LIMIT $3) AS own
+        (SELECT * FROM (
+             SELECT own.* FROM unnest($4::text[]) AS of_person (owner) CROSS JOIN LATERAL (
+                 SELECT {_FILTERED} FROM sessions
+                 WHERE $1 = 'owner' AND sessions.owner = of_person.owner AND id < $2
+                 ORDER BY id DESC LIMIT $3) AS own
+             UNION ALL
+             (SELECT {_FILTERED} FROM sessions
+              WHERE $1 = 'owner' AND id = ANY($21::uuid[]) AND id < $2
+              ORDER BY id DESC LIMIT $3)) AS seen
          ORDER BY id DESC LIMIT $3)
 """  # noqa: S608 - constants
 _ACTIVITY: Final[LiteralString] = (
@@ -119,41 +126,47 @@ PAGE_SQL: Final[LiteralString] = f"""
 WITH looked_at AS MATERIALIZED ({_CANDIDATES}), bounds AS (
     SELECT count(*) AS looked_at, (array_agg(id ORDER BY id))[1] AS lowest FROM looked_at
 ), matching AS (
-    SELECT id FROM looked_at WHERE {_MATCHES} ORDER BY id DESC LIMIT $21
+    SELECT id FROM looked_at WHERE {_MATCHES} ORDER BY id DESC LIMIT $22
 )
 SELECT bounds.looked_at, bounds.lowest, {VIEW_COLUMNS}
 FROM bounds LEFT JOIN (matching JOIN sessions AS s ON s.id = matching.id) ON true
 ORDER BY s.id DESC
 """  # noqa: S608 - constants
 
-# Without a place in the order, $2 and $22 are above all. The pinned sessions of a person are few:
-# they are all read. $24 says that the page begins behind them.
+# Without a place in the order, $2 and $23 are above all. The pinned sessions of a person are few:
+# they are all read. $25 says that the page begins behind them.
 ACTIVE_PAGE_SQL: Final[LiteralString] = f"""
 -- sessions: the sessions that match, the last active first, and before them those that are pinned
 WITH looked_at AS MATERIALIZED (
     (SELECT {_FILTERED}, {_ACTIVITY} AS active_at, false AS is_pinned FROM sessions
-     WHERE $1 = 'every' AND active_hour <= $2 AND ({_ACTIVITY}, id) < ($2, $22)
+     WHERE $1 = 'every' AND active_hour <= $2 AND ({_ACTIVITY}, id) < ($2, $23)
      ORDER BY active_hour DESC, {_ACTIVITY} DESC, id DESC LIMIT $3)
     UNION ALL
-    (SELECT own.* FROM unnest($4::text[]) AS of_person (owner) CROSS JOIN LATERAL (
-         SELECT {_FILTERED}, {_ACTIVITY} AS active_at, false AS is_pinned FROM sessions
-         WHERE $1 = 'owner' AND sessions.owner = of_person.owner
-           AND active_hour <= CASE WHEN $24 THEN $2 ELSE 'infinity' END
-           AND ({_ACTIVITY}, id) < (CASE WHEN $24 THEN $2 ELSE 'infinity' END, $22)
-           AND NOT ($23::boolean AND pinned_at IS NOT NULL)
-         ORDER BY active_hour DESC, {_ACTIVITY} DESC, id DESC LIMIT $3) AS own
+    (SELECT * FROM (
+         SELECT own.* FROM unnest($4::text[]) AS of_person (owner) CROSS JOIN LATERAL (
+             SELECT {_FILTERED}, {_ACTIVITY} AS active_at, false AS is_pinned FROM sessions
+             WHERE $1 = 'owner' AND sessions.owner = of_person.owner
+               AND active_hour <= CASE WHEN $25 THEN $2 ELSE 'infinity' END
+               AND ({_ACTIVITY}, id) < (CASE WHEN $25 THEN $2 ELSE 'infinity' END, $23)
+               AND NOT ($24::boolean AND pinned_at IS NOT NULL)
+             ORDER BY active_hour DESC, {_ACTIVITY} DESC, id DESC LIMIT $3) AS own
+         UNION ALL
+         (SELECT {_FILTERED}, {_ACTIVITY} AS active_at, false AS is_pinned FROM sessions
+          WHERE $1 = 'owner' AND id = ANY($21::uuid[])
+            AND ({_ACTIVITY}, id) < (CASE WHEN $25 THEN $2 ELSE 'infinity' END, $23)
+          ORDER BY {_ACTIVITY} DESC, id DESC LIMIT $3)) AS seen
      ORDER BY active_at DESC, id DESC LIMIT $3)
     UNION ALL
     (SELECT {_FILTERED}, {_ACTIVITY} AS active_at, true AS is_pinned FROM sessions
-     WHERE $1 = 'owner' AND $23 AND NOT $24::boolean
-       AND owner = ANY($4) AND pinned_at IS NOT NULL AND ({_ACTIVITY}, id) < ($2, $22))
+     WHERE $1 = 'owner' AND $24 AND NOT $25::boolean
+       AND owner = ANY($4) AND pinned_at IS NOT NULL AND ({_ACTIVITY}, id) < ($2, $23))
 ), counted AS (
     SELECT count(*) FILTER (WHERE NOT is_pinned) AS looked_at FROM looked_at
 ), lowest AS (
     SELECT active_at, id, is_pinned FROM looked_at ORDER BY is_pinned, active_at, id LIMIT 1
 ), matching AS (
     SELECT id, active_at, is_pinned FROM looked_at WHERE {_MATCHES}
-    ORDER BY is_pinned DESC, active_at DESC, id DESC LIMIT $21
+    ORDER BY is_pinned DESC, active_at DESC, id DESC LIMIT $22
 )
 SELECT counted.looked_at, lowest.active_at AS lowest_at, lowest.id AS lowest_id,
        lowest.is_pinned AS lowest_is_pinned, matching.active_at, matching.is_pinned, {VIEW_COLUMNS}
@@ -178,8 +191,9 @@ FROM counted
 class SessionLists:
     """Lists and counts sessions for API requests."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, rooms: RoomReads | None = None) -> None:
         self._store = store
+        self._rooms = rooms or RoomReads()
 
     async def page(self, wanted: SessionFilter, *, below: UUID | None, limit: int) -> SessionPage:
         """Return up to `limit` sessions that began before `below`, newest first.
@@ -189,7 +203,8 @@ class SessionLists:
         lead = _lead(wanted)
         async with self._store.transaction() as connection:
             owners = await identities.find_owners(connection, wanted.acting_for)
-            conditions = (owners, *_conditions(wanted), limit + 1)
+            shared = await self._find_shared(connection, wanted)
+            conditions = (owners, *_conditions(wanted), shared, limit + 1)
             read = await _read_enough(
                 lambda looks_at: connection.fetch(
                     PAGE_SQL, lead.name, below or _ABOVE_ALL, looks_at, *conditions
@@ -198,7 +213,7 @@ class SessionLists:
                 is_all=lead.is_all,
             )
             found = read.found
-            page = await _views(connection, found[:limit], wanted)
+            page = await _views(connection, found[:limit], wanted, shared)
         if len(found) > limit:
             return SessionPage(page, found[limit - 1]["id"])
         return SessionPage(page, None if read.is_last else read.rows[0]["lowest"])
@@ -223,8 +238,9 @@ class SessionLists:
         pinned_first = pinned_first and is_owned
         async with self._store.transaction() as connection:
             owners = await identities.find_owners(connection, wanted.acting_for)
+            shared = await self._find_shared(connection, wanted)
             conditions = (
-                *(owners, *_conditions(wanted), limit + 1, place.session_id),
+                *(owners, *_conditions(wanted), shared, limit + 1, place.session_id),
                 *(pinned_first, not (pinned_first and place.is_pinned)),
             )
             lead = "owner" if is_owned else "every"
@@ -237,7 +253,8 @@ class SessionLists:
             )
             found = read.found
             shown = {
-                session.id: session for session in await _views(connection, found[:limit], wanted)
+                session.id: session
+                for session in await _views(connection, found[:limit], wanted, shared)
             }
         listed = tuple(
             (shown[row["id"]], _place(row)) for row in found[:limit] if row["id"] in shown
@@ -257,10 +274,17 @@ class SessionLists:
         lead, most = _lead(wanted).name, MOST_COUNTED + 1
         async with self._store.transaction() as connection:
             owners = await identities.find_owners(connection, wanted.acting_for)
+            shared = await self._find_shared(connection, wanted)
             [row] = await connection.fetch(
-                COUNT_SQL, lead, _ABOVE_ALL, most, owners, *_conditions(wanted)
+                COUNT_SQL, lead, _ABOVE_ALL, most, owners, *_conditions(wanted), shared
             )
         return SessionCounts(**dict(row.items()))
+
+    async def _find_shared(self, connection: Connection, wanted: SessionFilter) -> list[UUID]:
+        """Return the sessions that the person of a request sees as a member of their rooms."""
+        if not wanted.with_rooms or _asks_for_hidden(wanted):
+            return []
+        return await self._rooms.find(connection, wanted.acting_for)
 
 
 class _Read(NamedTuple):
@@ -293,10 +317,17 @@ async def _read_enough(
 
 
 async def _views(
-    connection: Connection, rows: Sequence[asyncpg.Record], wanted: SessionFilter
+    connection: Connection,
+    rows: Sequence[asyncpg.Record],
+    wanted: SessionFilter,
+    shared: Collection[UUID],
 ) -> tuple[SessionView, ...]:
     """Return the views of rows, with what the person of the request has not read."""
-    found = tuple(await session_views.views(connection, rows))
+    views = await session_views.views(connection, rows)
+    seen = await session_views.for_members(
+        connection, (view for view in views if view.id in shared)
+    )
+    found = tuple(seen.get(view.id, view) for view in views)
     return found if wanted.acting_for is None else await person_state.with_unread(connection, found)
 
 
@@ -326,6 +357,12 @@ def _conditions(wanted: SessionFilter) -> tuple[object, ...]:
         wanted.tips_only,
         wanted.hide_empty,
     )
+
+
+def _asks_for_hidden(wanted: SessionFilter) -> bool:
+    """Return whether a filter is about what members of a room do not see of a session."""
+    hidden = (wanted.cwd, wanted.project_id, wanted.label)
+    return any(value is not None for value in hidden)
 
 
 def _given(wanted: SessionFilter) -> list[bool]:

@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from chatlane.domain.sessions.transcripts import MAX_HOPS
 from chatlane.store.addressing import identities
+from chatlane.store.addressing.rooms import RoomReads
 from chatlane.store.catalogue import person_state
 from chatlane.store.conversations import lineage, session_views, titles
 from chatlane.store.conversations.session_views import FIND_VIEW_SQL, VIEW_COLUMNS
@@ -69,11 +70,17 @@ async def _chain(connection: Connection, session_id: UUID) -> SessionChain:
 class SessionReads:
     """Reads sessions for API requests."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, rooms: RoomReads | None = None) -> None:
         self._store = store
+        self._rooms = rooms or RoomReads()
 
     async def find(
-        self, session_id: UUID, person: Person | None = None, *, with_chain: bool = False
+        self,
+        session_id: UUID,
+        person: Person | None = None,
+        *,
+        with_chain: bool = False,
+        with_rooms: bool = False,
     ) -> SessionView | None:
         """Return a session; None if it does not exist, or a named person does not own it.
 
@@ -81,16 +88,29 @@ class SessionReads:
 
         Args:
             with_chain: Whether the view has the sums over its conversation.
+            with_rooms: Whether a member of its room gets it, too.
         """
         async with self._store.transaction() as connection:
             row = await connection.fetchrow(FIND_VIEW_SQL, session_id)
             view = await _visible(connection, row, person)
+            if view is None and row is not None and with_rooms:
+                return await self._find_as_member(connection, row, person)
             if view is not None and person is not None:
                 [view] = await person_state.with_unread(connection, [view])
                 view = await person_state.with_draft(connection, view)
             if view is None or not with_chain:
                 return view
             return view.model_copy(update={"chain": await _chain(connection, session_id)})
+
+    async def _find_as_member(
+        self, connection: Connection, row: asyncpg.Record, person: Person | None
+    ) -> SessionView | None:
+        if row["id"] not in await self._rooms.find(connection, person):
+            return None
+        view = await session_views.view(connection, row)
+        if view is None:
+            return None
+        return (await session_views.for_members(connection, [view]))[view.id]
 
     _COUNT_ROUNDS: Final[LiteralString] = """
         -- session_reads.count_rounds: how often a user message of a session was answered

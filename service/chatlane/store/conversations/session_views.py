@@ -24,7 +24,7 @@ from chatlane_schemas.session_api.session_marks import (
     source_label,
 )
 from chatlane_schemas.session_api.session_state import ResumeMark
-from chatlane_schemas.session_api.sessions import CHAT_ORIGIN, SessionView
+from chatlane_schemas.session_api.sessions import CHAT_ORIGIN, Access, SessionView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,6 +56,13 @@ _UNCHANGED: Final = (
     *("id", "session_key", "agent", "platform", "started_at", "ended_at", "end_reason"),
     *("title", "cwd", "model", "held_until", "origin", "archived_at", "parent_id", "link_kind"),
     "read_only",
+)
+
+# What a member of a room sees of a session: all of it is said in the room, or counts it.
+_SEEN_BY_MEMBERS: Final = (
+    *("id", "session_key", "agent", "platform", "started_at", "ended_at", "end_reason", "origin"),
+    *("last_activity_at", "last_message_at", "message_count", "user_message_count", "title"),
+    *("profile", "source", "source_label", "is_busy", "archived_at"),
 )
 
 FIND_VIEW_SQL: Final[LiteralString] = f"""
@@ -155,6 +162,42 @@ async def _find_roots(
     return {row["start"]: (row["id"], row["hops"]) for row in found if row["hops"]}
 
 
+FIRST_SAID_SQL: Final[LiteralString] = """
+-- messages: the first words that came from the platform of each session
+SELECT want.id, (
+    SELECT left(content, $2) FROM messages
+    WHERE messages.session_id = want.id AND role = 'user' AND source IS NOT NULL
+      AND content ~ '[^[:space:]]' AND (details ? 'observed') IS NOT TRUE
+    ORDER BY seq LIMIT 1) AS first_words
+FROM unnest($1::uuid[]) AS want (id)
+"""
+
+
+async def for_members(
+    connection: Connection, views: Iterable[SessionView]
+) -> dict[UUID, SessionView]:
+    """Return what members of their rooms see of shared sessions, by id.
+
+    The place in folders, labels, settings and costs are of those who work with the session; the
+    sessions that it is linked to may be of other places. A session without a title is shown with
+    words that were said in the room.
+    """
+    seen = {view.id: view for view in views}
+    if not seen:
+        return {}
+    rows = await connection.fetch(FIRST_SAID_SQL, list(seen), _READ_FOR_WORDS)
+    said = {row["id"]: row["first_words"] for row in rows}
+    return {
+        session_id: SessionView(
+            access=Access.MEMBER,
+            read_only=True,
+            **{name: getattr(view, name) for name in _SEEN_BY_MEMBERS},
+            **_shown_title(view.title, view.title_source, said[session_id]),
+        )
+        for session_id, view in seen.items()
+    }
+
+
 def _view(
     row: asyncpg.Record,
     beside: asyncpg.Record,
@@ -204,10 +247,16 @@ def _view(
 
 def _title(row: asyncpg.Record, beside: asyncpg.Record) -> dict[str, Any]:
     """Return the title to show, or the first words that stand for it."""
-    if row["title"] is not None:
-        source = TitleSource.MODEL if row["title_by_model"] else TitleSource.PERSON
-        return {"shown_title": row["title"], "title_source": source}
-    words = shown_title(beside["first_words"] or "")[:FIRST_WORDS].rstrip()
+    by_whom = TitleSource.MODEL if row["title_by_model"] else TitleSource.PERSON
+    return _shown_title(row["title"], by_whom, beside["first_words"])
+
+
+def _shown_title(
+    title: str | None, by_whom: TitleSource | None, first_words: str | None
+) -> dict[str, Any]:
+    if title is not None:
+        return {"shown_title": title, "title_source": by_whom}
+    words = shown_title(first_words or "")[:FIRST_WORDS].rstrip()
     source = TitleSource.FIRST_WORDS if words else TitleSource.NONE
     return {"shown_title": words or None, "title_source": source}
 

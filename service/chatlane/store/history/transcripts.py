@@ -12,6 +12,7 @@ from chatlane.domain.ids import row_id_of
 from chatlane.domain.sessions.transcripts import CONTINUES, MAX_HOPS, Link, Version
 from chatlane.postgres.stored_values import known_value, read_record, read_source
 from chatlane.store.addressing import identities
+from chatlane.store.addressing.rooms import RoomReads
 from chatlane.store.history import replies
 from chatlane_schemas.content.elements import STORED_FIELDS, StoredContent
 from chatlane_schemas.inbound import Kind
@@ -49,6 +50,14 @@ class Prefix(Protocol):
 
 
 _SHOWN: Final = {"kind", "attachments", "tool_calls", "tool_call_id", "tool_name"}
+# Fields of a row that members of a room see: neither ids of people nor the work of tools.
+_SEEN_BY_MEMBERS: Final = frozenset(
+    (
+        *("row_id", "seq", "role", "content", "content_bytes", "content_next", "author_name"),
+        *("kind", "created_at", "state", "unanswered", "location", "poll", "sticker", "service"),
+        "observed",
+    )
+)
 # Characters of an archived row that are shown; in JSON one takes at most six bytes.
 _REMOVED_CHARACTERS: Final = 32 * 1024
 
@@ -64,14 +73,18 @@ class RowsBefore:
 class TranscriptReads:
     """Reads transcripts for API requests; locks nothing."""
 
-    def __init__(self, store: Store, catalog: Catalog | None = None) -> None:
+    def __init__(
+        self, store: Store, catalog: Catalog | None = None, rooms: RoomReads | None = None
+    ) -> None:
         """Create a reader.
 
         Args:
             store: Opens the transactions.
             catalog: Defines how sender names are shown to agents; None omits sender prefixes.
+            rooms: Finds what people may read as members of rooms; None for nothing.
         """
         self._store = store
+        self._rooms = rooms or RoomReads()
         self._catalog = catalog
 
     _VERSION: Final[LiteralString] = """
@@ -88,6 +101,14 @@ class TranscriptReads:
         async with self._store.transaction() as connection:
             owners = await identities.find_owners(connection, person)
             row = await connection.fetchrow(self._VERSION, session_id, owners)
+        return None if row is None else Version(*row.values())
+
+    async def version_for_member(self, session_id: UUID, person: Person | None) -> Version | None:
+        """Return the version of a transcript that a member of its room may read; None otherwise."""
+        async with self._store.transaction() as connection:
+            if session_id not in await self._rooms.find(connection, person):
+                return None
+            row = await connection.fetchrow(self._VERSION, session_id, None)
         return None if row is None else Version(*row.values())
 
     _LINKS: Final[LiteralString] = """
@@ -177,6 +198,10 @@ class TranscriptReads:
                                 ELSE details END AS details
                     FROM messages
                     WHERE session_id = $1 AND seq < $2
+                      -- Members of a room read what was said in it: messages that came from its
+                      -- platform, and what the agent answered.
+                      AND (NOT $8 OR (role = 'user' AND source IS NOT NULL)
+                           OR (role = 'assistant' AND content <> ''))
                     ORDER BY seq DESC
                     LIMIT $3::bigint + 1
                 ) AS shown
@@ -197,13 +222,15 @@ class TranscriptReads:
         content_from: int | None = None,
         with_reasoning: bool = False,
         with_session_id: bool = False,
+        for_member: bool = False,
     ) -> RowsBefore:
         """Return the rows just below a place.
 
         Returns at most `limit` rows whose texts take at most `max_bytes`, and always at least one
         if there is one. The rest is left to the next page. A row of more than `row_bytes` is
         shortened. If `content_from` is given, each content is that range of it. Each row names its
-        session if `with_session_id` is set.
+        session if `with_session_id` is set. A member of a room gets what was said in the room, without
+        ids of people.
         """
         shown_id = session_id if with_session_id else None
         while True:
@@ -217,8 +244,14 @@ class TranscriptReads:
                     row_bytes,
                     content_from,
                     with_reasoning,
+                    for_member,
                 )
                 entries = await self._entries(connection, session_id, rows, content_from)
+            if for_member:
+                entries = [
+                    {name: value for name, value in entry.items() if name in _SEEN_BY_MEMBERS}
+                    for entry in entries
+                ]
             shown = tuple(
                 entry
                 for fields in entries
