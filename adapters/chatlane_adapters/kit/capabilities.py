@@ -17,6 +17,8 @@ class Capabilities:
         has_buttons: Whether a message can have buttons; without, they are numbered lines of its text.
         has_edits: Whether a message can be replaced.
         has_idempotent_sends: Whether the platform recognises a second attempt to send a message.
+        has_member_list: Whether the adapter reports the members of its rooms, so that the settings of the
+            service may show rooms to them.
         per_second: Messages that the platform accepts from an account in a second; None for no limit.
         per_chat_per_second: The same for one chat.
     """
@@ -28,6 +30,7 @@ class Capabilities:
     has_buttons: bool = True
     has_edits: bool = True
     has_idempotent_sends: bool = False
+    has_member_list: bool = False
     per_second: float | None = None
     per_chat_per_second: float | None = None
 

@@ -33,7 +33,7 @@ def capabilities_table() -> str:
     """Return a Markdown table of what the platforms can do."""
     head = (
         *("platform", "longest text", "messages per second", "per chat", "typing", "drafts"),
-        *("buttons", "edits", "sends once"),
+        *("buttons", "edits", "sends once", "members"),
     )
     rows = [
         (
@@ -49,6 +49,7 @@ def capabilities_table() -> str:
                     capabilities.has_buttons,
                     capabilities.has_edits,
                     capabilities.has_idempotent_sends,
+                    capabilities.has_member_list,
                 )
             ),
         )

@@ -1,5 +1,6 @@
 """One account of Matrix as a platform of chatlane."""
 
+import asyncio
 import logging
 from typing import Final
 
@@ -8,6 +9,7 @@ from typing_extensions import override
 from chatlane_adapters.matrix.client import MatrixClient
 from chatlane_adapters.matrix.decode import Decoder
 from chatlane_adapters.matrix.login import find_device
+from chatlane_adapters.matrix.members import MemberReports
 from chatlane_adapters.matrix.receiver import Receiver
 from chatlane_adapters.matrix.rooms import RoomPlatform
 from chatlane_adapters.matrix.settings import MatrixSettings
@@ -61,6 +63,7 @@ class MatrixPlatform(RoomPlatform):
                     # The events are stored; the next process would only get some of them again.
                     _log.warning("cursor_not_saved", extra={"error": type(error).__name__})
 
+            reports = MemberReports(client.members, adapter.report_members, client.is_direct)
             receiver = Receiver(
                 client=client,
                 decoder=decoder,
@@ -68,7 +71,11 @@ class MatrixPlatform(RoomPlatform):
                 save=save,
                 invitations_from=settings.invitations_from or (f"*:{own_server}",),
                 on_ready=lambda: self._become_ready(client),
+                reports=reports,
             )
-            await receiver.run(await adapter.load_cursor(_CURSOR))
+            kept = await adapter.load_cursor(_CURSOR)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(reports.run())
+                await receiver.run(kept)
         finally:
             await self._close(client)

@@ -11,6 +11,7 @@ from chatlane_adapters.matrix.client import ActingClient, ensure_user
 from chatlane_adapters.matrix.cursor import Cursor
 from chatlane_adapters.matrix.decode import Decoder
 from chatlane_adapters.matrix.invitations import Invitations
+from chatlane_adapters.matrix.members import MemberReports
 from chatlane_adapters.matrix.registration import Registration, load_registration
 from chatlane_adapters.matrix.room_events import RoomEvents
 from chatlane_adapters.matrix.rooms import RoomPlatform
@@ -87,7 +88,13 @@ class AppservicePlatform(RoomPlatform):
             answers_all=self._settings.room_messages == "all",
         )
         events = RoomEvents(client=client, decoder=decoder, publish=publish)
-        return Member(client=client, events=events, load_invitations=load, save_invitations=save)
+        return Member(
+            client=client,
+            events=events,
+            load_invitations=load,
+            save_invitations=save,
+            reports=MemberReports(client.members, adapter.report_members),
+        )
 
 
 class Appservice:

@@ -100,12 +100,14 @@ class News:
         has_keys: Whether keys may have come, which decrypt earlier events.
         rooms: Joined rooms with events.
         invitations: Rooms to join.
+        left: Rooms that the account has left.
     """
 
     next_batch: str
     has_keys: bool
     rooms: Sequence[RoomNews]
     invitations: Sequence[Invitation]
+    left: Sequence[str] = ()
 
 
 class MatrixClient:
@@ -178,7 +180,8 @@ class MatrixClient:
             for room_id, joined in answer.rooms.join.items()
             if joined.timeline.events or joined.timeline.limited
         ]
-        return News(answer.next_batch, bool(answer.to_device_events), rooms, invitations)
+        left = tuple(answer.rooms.leave)
+        return News(answer.next_batch, bool(answer.to_device_events), rooms, invitations, left)
 
     async def display_name(self) -> str | None:
         """Return the name that people see, if the account has one."""
@@ -219,6 +222,27 @@ class MatrixClient:
     def knows(self, room_id: str) -> bool:
         """Return whether the account is a member of a room, as of the last sync."""
         return room_id in self._nio.rooms
+
+    def rooms(self) -> Sequence[str]:
+        """Return the rooms of which the account is a member, as of the last sync."""
+        return tuple(self._nio.rooms)
+
+    def is_direct(self, room_id: str) -> bool:
+        """Return whether a room is one of two people, as of the last sync."""
+        room = self._nio.rooms.get(room_id)
+        return room is not None and room.member_count <= _DIRECT_MEMBERS
+
+    async def members(self, room_id: str) -> Sequence[str]:
+        """Return the users who have joined a room.
+
+        Raises:
+            UndeliverableError: The account is no member.
+            RetryAfter: The server asks to wait.
+            HomeserverError: The server may answer later.
+        """
+        answer = await self._nio.joined_members(room_id)
+        require_success(answer)
+        return [member.user_id for member in answer.members]
 
     async def history(
         self, room_id: str, start: str, end: str

@@ -13,9 +13,11 @@ from chatlane_adapters.matrix.cursor import MAX_KEPT, Cursor, Unread
 from chatlane_adapters.matrix.decode import Decoder, Room
 from chatlane_adapters.matrix.files import text
 from chatlane_adapters.matrix.invitations import Invitations
+from chatlane_adapters.matrix.members import MemberReports
 from chatlane_adapters.matrix.refusals import UNREACHABLE, HomeserverError
 from chatlane_adapters.matrix.room_events import (
     RoomEvents,
+    changes_members,
     is_join_of,
     membership_of,
     since_invitation,
@@ -49,6 +51,7 @@ class Receiver:
         save: Keeps the cursor as text.
         invitations_from: Patterns of users whose invitations are accepted.
         on_ready: Called when all rooms are known.
+        reports: Reports the members of the rooms; None reports none.
     """
 
     client: MatrixClient
@@ -57,6 +60,7 @@ class Receiver:
     save: Callable[[str], Awaitable[None]]
     invitations_from: Sequence[str]
     on_ready: Callable[[], None] = lambda: None
+    reports: MemberReports | None = None
     _unread: dict[str, Unread] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,6 +83,7 @@ class Receiver:
             while True:
                 invitations.accept(joins)
                 news = await self._sync(cursor.since, with_state=is_first)
+                self._note_members(news)
                 if cursor.since is None:
                     # The account is new here: what was said before is not for us.
                     news = replace(news, rooms=())
@@ -92,6 +97,19 @@ class Receiver:
                 if is_first:
                     is_first = False
                     self.on_ready()
+                    if self.reports is not None:
+                        self.reports.begin(self.client.rooms())
+
+    def _note_members(self, news: News) -> None:
+        """Note the rooms whose members may have changed, before their events are published."""
+        if self.reports is None:
+            return
+        for room in news.rooms:
+            # What the server left out may be a change, too.
+            if room.gap_ends_at is not None or any(map(changes_members, room.events)):
+                self.reports.note(room.room_id)
+        for room_id in news.left:
+            self.reports.note(room_id)
 
     async def _sync(self, since: str | None, *, with_state: bool) -> News:
         """Return the next sync, as soon as the homeserver answers."""

@@ -127,3 +127,8 @@ def membership_of(event: RawEvent, user_id: str) -> str | None:
     if event.get("type") != "m.room.member" or event.get("state_key") != user_id:
         return None
     return text(mapping(event, "content"), "membership")
+
+
+def changes_members(event: RawEvent) -> bool:
+    """Return whether an event may change who is in its room."""
+    return event.get("type") == "m.room.member"

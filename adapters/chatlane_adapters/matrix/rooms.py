@@ -48,6 +48,7 @@ class RoomPlatform(Platform):
         text_limit=TEXT_LIMIT,
         has_buttons=False,
         has_idempotent_sends=True,
+        has_member_list=True,
     )
 
     renderer: ClassVar[Renderer[Any] | None] = RENDERER

@@ -15,8 +15,10 @@ from chatlane_adapters.matrix.client import ActingClient, Invitation, RawEvent
 from chatlane_adapters.matrix.decode import Room
 from chatlane_adapters.matrix.files import mapping, text
 from chatlane_adapters.matrix.invitations import Invitations
+from chatlane_adapters.matrix.members import MemberReports
 from chatlane_adapters.matrix.room_events import (
     RoomEvents,
+    changes_members,
     is_join_of,
     membership_of,
     since_invitation,
@@ -41,12 +43,14 @@ class Member:
         events: Publishes the events of its rooms.
         load_invitations: Returns the invitations that are still to be accepted.
         save_invitations: Keeps their rooms.
+        reports: Reports the members of its rooms.
     """
 
     client: ActingClient
     events: RoomEvents
     load_invitations: Callable[[], Awaitable[Invitations]]
     save_invitations: Callable[[tuple[str, ...]], Awaitable[None]]
+    reports: MemberReports
 
 
 @dataclass
@@ -121,11 +125,15 @@ class TransactionServer:
             invitations = await member.load_invitations()
             self._invitations[user_id] = invitations
             self._saved[user_id] = invitations.pending
-            for room_id in await member.client.joined_rooms():
+            joined = await member.client.joined_rooms()
+            for room_id in joined:
                 self._users.setdefault(room_id, {})[user_id] = None
+            member.reports.begin(joined)
         webhook = Webhook(_PATIENCE, _MAX_BODY)
         async with asyncio.TaskGroup() as joins:
             self._accept(joins)
+            for member in self._members.values():
+                joins.create_task(member.reports.run())
 
             async def take(request: web.Request) -> web.Response:
                 return await self._take(request, webhook, joins)
@@ -187,7 +195,11 @@ class TransactionServer:
         member = None if user_id is None else self._members.get(user_id)
         if user_id is not None and member is not None:
             await self._note_membership(event, room_id, user_id, member)
+            member.reports.note(room_id)
         users = self._users.get(room_id)
+        if changes_members(event):
+            for each in users or ():
+                self._members[each].reports.note(room_id)
         if not users:
             self._states.pop(room_id, None)
             return

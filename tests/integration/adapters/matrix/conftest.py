@@ -194,6 +194,7 @@ async def world(
                 "directory": str(directory),
             },
             answer=agent.answer,
+            settings='rooms = "members"\n[platforms.matrix]\ngroup_sessions_per_user = false\n',
         ) as stage,
     ):
         yield World(homeserver, gate, bot, account, ann, bob, agent, stage, dsn)

@@ -17,6 +17,7 @@ from chatlane_adapters.commands import app
 from chatlane_adapters.matrix.client import ActingClient, RawEvent
 from chatlane_adapters.matrix.decode import Decoder
 from chatlane_adapters.matrix.invitations import Invitations
+from chatlane_adapters.matrix.members import MemberReports
 from chatlane_adapters.matrix.registration import Registration, load_registration
 from chatlane_adapters.matrix.room_events import RoomEvents
 from chatlane_adapters.matrix.settings import AppserviceSettings
@@ -83,6 +84,9 @@ class FakeUser:
     async def join(self, room_id: str) -> None:
         self.joined.append(room_id)
 
+    async def members(self, _: str) -> Sequence[str]:
+        return (ANN, self.user_id)
+
 
 @dataclass
 class Stage:
@@ -92,6 +96,7 @@ class Stage:
         published: By user, the events in order.
         saved: By user, the rooms that were kept as those to join.
         failures: Raised by the next publishes.
+        reported: Rooms and members that were reported, in order.
     """
 
     users: Sequence[FakeUser]
@@ -99,6 +104,10 @@ class Stage:
     published: dict[str, list[InboundEvent]] = field(default_factory=dict)
     saved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failures: list[Exception] = field(default_factory=list)
+    reported: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    async def report(self, room_id: str, members: Sequence[str], *_: datetime) -> None:
+        self.reported.append((room_id, tuple(members)))
 
     def texts(self, user_id: str) -> list[str | None]:
         return [event.text for event in self.published[user_id] if event.text is not None]
@@ -135,6 +144,7 @@ class Stage:
             events=RoomEvents(client=client, decoder=decoder, publish=publish),
             load_invitations=load,
             save_invitations=save,
+            reports=MemberReports(user.members, self.report),
         )
 
     async def send(
@@ -291,3 +301,10 @@ def test_the_error_of_a_wrong_registration_shows_no_token(tmp_path: Path) -> Non
         settings_of(path)
     assert "matrix-registration" in str(refused.value)
     assert "s3cret" not in str(refused.value)
+
+
+async def test_the_members_of_a_room_are_reported_after_a_change() -> None:
+    async with serving(FakeUser(BOT, rooms=(ROOM,))) as stage:
+        await eventually(lambda: stage.reported == [(ROOM, (ANN, BOT))])
+        await stage.send(membership("@ben:example.org", "join"), transaction="1")
+        await eventually(lambda: len(stage.reported) == 2)
