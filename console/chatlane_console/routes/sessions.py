@@ -49,11 +49,13 @@ def _list_routes(reach: Callable[..., Conversations]) -> APIRouter:
     ) -> SessionsPage:
         """Return a page of sessions that match all given filters.
 
+        A session with the access `member` is a shared one of a room that the person is a member of.
+
         By activity, a session that gets a message between two pages moves to the front.
         """
         given = wanted.model_dump(exclude={"order"})
         order = None if wanted.order is SessionOrder.STARTED else wanted.order
-        reply = await conversations.pages.sessions(order=order, **given)
+        reply = await conversations.pages.sessions(order=order, with_rooms=True, **given)
         return SessionsPage(sessions=reply.sessions, next_cursor=reply.next_cursor)
 
     @router.post("/sessions", status_code=HTTPStatus.CREATED, summary="Open a session")
@@ -76,7 +78,9 @@ def _list_routes(reach: Callable[..., Conversations]) -> APIRouter:
         conversations: reached, session_id: UUID, response: Response, *, whole_chain: bool = False
     ) -> SessionView:
         """Return a session; its `ETag` is the value for `If-Match` of a change."""
-        session = await conversations.sessions.get(session_id, whole_chain=whole_chain)
+        session = await conversations.sessions.get(
+            session_id, whole_chain=whole_chain, with_rooms=True
+        )
         return tagged(response, session)
 
     return router

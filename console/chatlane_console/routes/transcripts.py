@@ -64,6 +64,7 @@ def _add_reads(router: APIRouter, reach: Callable[..., Conversations]) -> None:
             whole_chain=whole_chain,
             reasoning=reasoning,
             as_stored=True,
+            with_rooms=True,
         )
         if reply.version is not None:
             response.headers["ETag"] = f'"{reply.version}"'
@@ -78,7 +79,8 @@ def _add_reads(router: APIRouter, reach: Callable[..., Conversations]) -> None:
     async def read_content(conversations: reached, session_id: UUID, seq: _PathPlace) -> RowContent:
         """Return the whole content of a row, also of one that pages give shortened."""
         try:
-            return RowContent(content=await conversations.transcripts.content(session_id, seq))
+            content = await conversations.transcripts.content(session_id, seq, with_rooms=True)
+            return RowContent(content=content)
         except LookupError:
             raise ProblemError(HTTPStatus.NOT_FOUND, "not_found", "no such row") from None
 
@@ -128,7 +130,7 @@ def _add_reads(router: APIRouter, reach: Callable[..., Conversations]) -> None:
         `"Words in quotes"` follow each other, `word*` matches a prefix, `-word` excludes rows.
         """
         reply = await conversations.pages.hits(
-            q, session_id=session_id, agent=agent, limit=limit, cursor=cursor
+            q, session_id=session_id, agent=agent, limit=limit, cursor=cursor, with_rooms=True
         )
         return HitsPage(hits=reply.hits, next_cursor=reply.next_cursor)
 

@@ -11,6 +11,8 @@ const PAGE = 60;
 const AROUND = 20;
 const PIECES_EVERY_MS = 60;
 const RETRY_SECONDS = 3;
+// How often the conversation of a room is read, whose events are for its agent and its operators.
+const ROOM_SECONDS = 5;
 
 /**
  * Open a conversation; `close` ends it.
@@ -62,17 +64,36 @@ export function openConversation(api, id, around = 0) {
           if (page) take(page);
           if (!view.is_busy && !newPieces.length) settle();
         });
-        await readQuestion(view);
+        if (isOfRoom(view)) readLater();
+        else await readQuestion(view);
       } while (isReadWanted && !isClosed);
     } catch (error) {
       if (isClosed) return;
       failure.value = error instanceof ApiFailure ? error : new ApiFailure(0, null);
+      // Who leaves the room stops seeing what was said there.
+      if (!failure.value.isWorthRepeating && isOfRoom(session.peek())) {
+        batch(() => {
+          session.value = null;
+          rows.value = [];
+          olderPage.value = null;
+        });
+      }
       if (failure.value.isWorthRepeating) {
         retryTimer = window.setTimeout(read, RETRY_SECONDS * 1000);
       }
     } finally {
       isReading = false;
     }
+  }
+
+  /** Read the conversation of a room again after a while, in place of its events. */
+  function readLater() {
+    stream.close();
+    clearTimeout(retryTimer);
+    retryTimer = window.setTimeout(() => {
+      if (document.visibilityState === "visible") void read();
+      else readLater();
+    }, ROOM_SECONDS * 1000);
   }
 
   /** @param {any} view */
@@ -148,6 +169,7 @@ export function openConversation(api, id, around = 0) {
         olderPage.value = olderOf(page);
         session.value = view;
       });
+      if (isOfRoom(view)) readLater();
     } catch (error) {
       failure.value = error instanceof ApiFailure ? error : new ApiFailure(0, null);
     }
@@ -262,6 +284,11 @@ export function openConversation(api, id, around = 0) {
 }
 
 /** @typedef {ReturnType<typeof openConversation>} Conversation */
+
+/** Return whether a person sees a session only as a member of its room. @param {any} session */
+export function isOfRoom(session) {
+  return session?.access === "member";
+}
 
 /** Return what makes a row the same one in two pages. @param {any} row */
 export function keyOf(row) {

@@ -140,7 +140,9 @@ export function Badges({ session }) {
     ${session.is_busy && html`<span class="badge run"><span class="pulse"></span>running</span>`}
     ${session.waiting?.count > 0 && html`<span class="badge warn">${session.waiting.count} waiting</span>`}
     ${session.unread > 0 && html`<span class="badge run">${session.unread < MOST_UNREAD ? session.unread : `${MOST_UNREAD - 1}+`} new</span>`}
-    ${session.read_only && html`<span class="badge">read only</span>`}
+    ${session.access === "member"
+      ? html`<span class="badge" title="You see it as a member of its room">room</span>`
+      : session.read_only && html`<span class="badge">read only</span>`}
     ${session.is_suspended && html`<span class="badge warn">suspended</span>`}
     ${session.ended_at && html`<span class="badge">ended</span>`}
   `;

@@ -31,7 +31,7 @@ function PlainText({ text }) {
 /**
  * @param {{
  *   row: any, results: Map<string, any>, isFound: boolean, canChange: boolean, addressOf: (place: number) => string,
- *   onEdit?: (row: any) => void, onBranch: (row: any) => void
+ *   onEdit?: (row: any) => void, onBranch?: (row: any) => void
  * }} props
  */
 export function Row({ row, results, isFound, canChange, addressOf, onEdit, onBranch }) {
@@ -74,7 +74,7 @@ export function Row({ row, results, isFound, canChange, addressOf, onEdit, onBra
     html`<div class="row-actions">
       ${text && html`<${Copy} text=${text} />`}
       ${canChange && isPerson && text && onEdit && html`<button type="button" class="button plain small" onClick=${() => onEdit(row)}>Edit</button>`}
-      ${canChange && html`<button type="button" class="button plain small" onClick=${() => onBranch(row)}>Branch</button>`}
+      ${canChange && onBranch && html`<button type="button" class="button plain small" onClick=${() => onBranch(row)}>Branch</button>`}
     </div>`}
     ${row.error && html`<p class="notice bad">${row.error}</p>`}
   </article>`;

@@ -1,7 +1,7 @@
 // One conversation: head, rows, what runs, questions, and the composer.
 import { compact, count, dayName, money, sourceName, titleOf } from "../modules/format.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState, useValue } from "../modules/html.js";
-import { keyOf, openConversation } from "../modules/conversation.js";
+import { isOfRoom, keyOf, openConversation } from "../modules/conversation.js";
 import { attempt, tell } from "../modules/messages.js";
 import { outbox, send } from "../modules/outbox.js";
 import { go, link } from "../modules/route.js";
@@ -51,7 +51,9 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
   const session = useValue(talk.session);
   const failure = useValue(talk.failure);
   const live = useValue(talk.live);
-  const connection = useValue(talk.connection);
+  const ofRoom = isOfRoom(session);
+  const streamState = useValue(talk.connection);
+  const connection = ofRoom ? "live" : streamState;
   const [showsReasoning, setShowsReasoning] = useState(setting("reasoning", "") === "on");
   const [filled, setFilled] = useState(prefilled);
   const title = session ? titleOf(session) : "Conversation";
@@ -65,7 +67,7 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
     wasBusy.current = isBusy;
   }, [isBusy]);
 
-  useReadMark(talk, isOperator ? () => {} : onChanged, isOperator);
+  useReadMark(talk, isOperator ? () => {} : onChanged, isOperator || ofRoom);
 
   if (failure && !failure.isWorthRepeating && !session) {
     return html`<main class="talk" id="main" tabindex="-1"><p class="empty">
@@ -95,18 +97,20 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
         ${session && html`<${About} session=${session} />`}
       </div>
       ${connection === "lost" && html`<span class="badge warn" role="status">reconnecting</span>`}
-      <button type="button" class="filter" aria-pressed=${String(showsReasoning)} onClick=${() => {
+      ${!ofRoom &&
+      html`<button type="button" class="filter" aria-pressed=${String(showsReasoning)} onClick=${() => {
         const wanted = !showsReasoning;
         setShowsReasoning(wanted);
         changeSetting("reasoning", wanted ? "on" : null);
         talk.showReasoning(wanted);
-      }}>Reasoning</button>
+      }}>Reasoning</button>`}
       ${session && html`<${Menu} label="Actions of this conversation" items=${actions.menu} />`}
     </header>
     <${Log} talk=${talk} around=${around} showsReasoning=${showsReasoning} isOnline=${connection !== "lost"}
-      onEdit=${actions.edit} onBranch=${actions.branch} onText=${setFilled}
+      onEdit=${ofRoom ? undefined : actions.edit} onBranch=${ofRoom ? undefined : actions.branch} onText=${setFilled}
       onSummary=${!isOperator && !blocked ? () => send(talk.id, SUMMARY_REQUEST) : undefined} />
-    ${!isOperator &&
+    ${ofRoom && html`<p class="notice">Said in a room that you are a member of. Write there to take part.</p>`}
+    ${!isOperator && !ofRoom &&
     html`<${Composer} name=${talk.id} api=${talk.api} isRunning=${isBusy || Boolean(live)} isOnline=${connection !== "lost"} blocked=${blocked}
       prefilled=${filled}
       onSend=${(/** @type {string} */ text, /** @type {any[]} */ files) => {
@@ -239,7 +243,7 @@ function actionsOf(talk, session, act, fill, isOperator) {
         void act(() => api.update(id, { model: argument || null }, version));
       }
     },
-    menu: [
+    menu: isOfRoom(session) ? [{ label: "Copy as text", act: () => void copyAll(talk, fill) }] : [
       { label: "Rename", act: () => void rename("") },
       ...("pinned" in (session ?? {})
         ? [
@@ -292,7 +296,7 @@ async function copyAll(talk, _fill) {
 /**
  * @param {{
  *   talk: import("../modules/conversation.js").Conversation, around: number, showsReasoning: boolean,
- *   isOnline: boolean, onEdit?: (row: any) => void, onBranch: (row: any) => void, onText: (text: string) => void,
+ *   isOnline: boolean, onEdit?: (row: any) => void, onBranch?: (row: any) => void, onText: (text: string) => void,
  *   onSummary?: () => void
  * }} props
  */
