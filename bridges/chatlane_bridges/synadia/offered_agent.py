@@ -1,7 +1,6 @@
 """An agent of chatlane as callers on NATS find it: a durable conversation behind a prompt."""
 
 import asyncio
-import binascii
 import hashlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -155,15 +154,13 @@ class OfferedAgent:
                 [
                     await self._store.keep(
                         folder,
-                        _once(file.to_bytes()),
+                        _once(decoded(file)),
                         media_type=guess_type(file.filename)[0] or _UNKNOWN,
                         name=file.filename,
                     )
                     for file in sent
                 ]
             )
-        except binascii.Error:
-            raise RequestRejectedError(400, "an attachment is no base64") from None
         except MediaRefusedError as exc:
             raise RequestRejectedError(400, str(exc)) from None
         except BaseError:
@@ -278,6 +275,18 @@ class _MessageIds:
         """Run a request with its id."""
         _message_id.set(ctx.headers.get(_MESSAGE_ID))
         await call_next()
+
+
+def decoded(file: Attachment) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        RequestRejectedError: It is no base64, or has characters that are not ASCII.
+    """
+    try:
+        return file.to_bytes()
+    except ValueError:
+        raise RequestRejectedError(400, "an attachment is no base64") from None
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:
