@@ -96,4 +96,4 @@ async def test_the_jobs_of_the_tables_have_different_names() -> None:
 
     jobs = TableMaintenance(transaction).jobs()  # type: ignore[arg-type] # never opened
     names = [job.name for job in jobs]
-    assert len(names) == len(set(names)) == 10
+    assert len(names) == len(set(names)) == 11

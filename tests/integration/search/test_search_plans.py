@@ -91,7 +91,7 @@ async def plan_of(store: Store, query: str, *arguments: object) -> dict[str, Any
 async def plan_of_search(store: Store, *scopes: str, query: str = "common") -> dict[str, Any]:
     search = search_of(query)
     assert search is not None
-    arguments = (search.tsquery(*scopes), 2, 1000, *START, None, None, 21, 32_768)
+    arguments = (search.tsquery(*scopes), 2, 1000, *START, None, None, 21, 32_768, [])
     return await plan_of(store, SearchReads._SEARCH, *arguments)
 
 
@@ -172,6 +172,7 @@ async def test_a_page_of_a_long_transcript_reads_a_page(large_store: Store) -> N
             500_000,
             262_144,
             None,
+            False,  # noqa: FBT003 - as the reader passes it
             False,  # noqa: FBT003 - as the reader passes it
         )
         assert scans(plan) == {
