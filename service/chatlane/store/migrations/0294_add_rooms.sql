@@ -7,21 +7,26 @@ LOCK TABLE sessions, lanes;
 ALTER TABLE sessions ADD COLUMN room text;
 CREATE INDEX sessions_room_id_idx ON sessions (room, id) WHERE room IS NOT NULL;
 
--- A session that another place leads to, too, gets words that were not said in its room. A trigger,
--- because routers of the release before bind lanes without a look at the room.
+-- A session that another place leads to, too, gets words that were not said in its room. Triggers,
+-- because routers of the release before bind lanes without a look at the room. They run once a
+-- statement: for each of many new lanes the function would cost more than the lane.
 CREATE FUNCTION leave_room() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    place text[] := regexp_match(
-        NEW.session_key,
-        '^agent:[^:]+:([^:]+:[^:]+):group:([^:]+)(?::thread=[^:]+)?(?::user=[^:]+)?(?::scope=([^:]+))?$');
 BEGIN
     UPDATE sessions SET room = NULL
-    WHERE id = NEW.session_id AND room IS NOT NULL
-      AND room IS DISTINCT FROM place[1] || ':' || place[2] || coalesce(':' || place[3], '');
+    FROM bound
+    CROSS JOIN LATERAL (SELECT regexp_match(
+        bound.session_key,
+        '^agent:[^:]+:([^:]+:[^:]+):group:([^:]+)(?::thread=[^:]+)?(?::user=[^:]+)?(?::scope=([^:]+))?$')
+    ) AS matched (place)
+    WHERE sessions.id = bound.session_id AND sessions.room IS NOT NULL
+      AND sessions.room
+          IS DISTINCT FROM place[1] || ':' || place[2] || coalesce(':' || place[3], '');
     RETURN NULL;
 END $$;
-CREATE TRIGGER lanes_leave_room AFTER INSERT OR UPDATE OF session_key, session_id ON lanes
-    FOR EACH ROW EXECUTE FUNCTION leave_room();
+CREATE TRIGGER lanes_leave_room_when_made AFTER INSERT ON lanes
+    REFERENCING NEW TABLE AS bound FOR EACH STATEMENT EXECUTE FUNCTION leave_room();
+CREATE TRIGGER lanes_leave_room_when_moved AFTER UPDATE ON lanes
+    REFERENCING NEW TABLE AS bound FOR EACH STATEMENT EXECUTE FUNCTION leave_room();
 
 -- The newest report of the members of a room, by the adapter of its account.
 CREATE TABLE room_reports (
