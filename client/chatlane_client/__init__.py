@@ -8,6 +8,7 @@ from chatlane_client.api.explanations import ExplanationApi
 from chatlane_client.api.front_end_tools import FrontEndTools
 from chatlane_client.api.outbox import OutboxApi, SentMessage
 from chatlane_client.api.projects import ProjectApi
+from chatlane_client.api.service_state import ServiceApi
 from chatlane_client.api.session_api import SessionApi
 from chatlane_client.api.session_life import SessionLifeApi
 from chatlane_client.api.submission import Submission
@@ -103,6 +104,7 @@ __all__ = [
     "RetryLaterError",
     "SendPiece",
     "SentMessage",
+    "ServiceApi",
     "SessionApi",
     "SessionLifeApi",
     "SessionNotFoundError",

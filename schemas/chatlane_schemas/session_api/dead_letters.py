@@ -125,6 +125,9 @@ class LetterGroup(Record):
     account: Text | None = Field(default=None, description="Account that they are of.")
     letters: BigNumber = Field(description="How many there are.")
     oldest_at: Instant = Field(description="When the oldest was set aside.")
+    newest_at: Instant | None = Field(
+        default=None, description="When the newest was set aside; none from older routers."
+    )
 
 
 class LetterCountReply(ApiReply):

@@ -85,6 +85,12 @@ from chatlane_schemas.session_api.projects import (
     SessionMove,
 )
 from chatlane_schemas.session_api.rooms import RoomMembers
+from chatlane_schemas.session_api.service_state import (
+    ServiceCatalog,
+    ServiceCatalogReply,
+    ServiceOverview,
+    ServiceOverviewReply,
+)
 from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionEnd,
@@ -314,6 +320,8 @@ REQUESTS: Final[tuple[Channel, ...]] = (
     _request(SessionHandback, SessionReply, "Ends a takeover."),
     _request(ExplainEvent, ExplainEventReply, "Explains where an event would go."),
     _request(ExplainSession, ExplainSessionReply, "Explains what a session waits for."),
+    _request(ServiceOverview, ServiceOverviewReply, "Returns the state of the whole service."),
+    _request(ServiceCatalog, ServiceCatalogReply, "Returns the declared platforms and agents."),
 )
 """The requests about sessions and transcripts, in the form that operators use."""
 

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from chatlane_schemas.session_api.service_state import ServiceOverview
 from chatlane_schemas.session_api.transcripts import TranscriptLoad
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.channels import (
@@ -292,11 +293,14 @@ def operator(principal: str) -> Permissions:
 def observer(principal: str) -> Permissions:
     """Return the permissions of an observer: monitor streams, consumers, events and dead letters.
 
-    An observer cannot request sessions, cannot read text from chats, and changes nothing.
+    An observer cannot request sessions, cannot read text from chats, and changes nothing. Its only
+    request is the one for the state of the service, which holds numbers and declared names.
     """
+    states = (channel for channel in REQUESTS if channel.message is ServiceOverview)
     return Permissions(
         publish=(
             *_look_around(),
+            *(_of(principal, channel) for channel in states),
             *(
                 f"{_API}.CONSUMER.{verb}.{stream}"
                 for stream in StreamName

@@ -10,6 +10,7 @@ from chatlane.api.explanations import ExplanationQueries
 from chatlane.api.projects import ProjectQueries
 from chatlane.api.questions import QuestionQueries
 from chatlane.api.search import SearchQueries
+from chatlane.api.service_state import ServiceQueries
 from chatlane.api.sessions import SessionQueries
 from chatlane.api.steps import StepQueries
 from chatlane.api.transcripts import TranscriptQueries
@@ -26,6 +27,7 @@ from chatlane_schemas.session_api.person_state import PersonErasure
 if TYPE_CHECKING:
     from chatlane.api.deliveries import FindNewest
     from chatlane.api.endpoint import Handle, RequestHandler
+    from chatlane.api.service_state import StreamReads
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
     from chatlane.importer.exports.uploads import ImportLimits
@@ -40,6 +42,7 @@ def every_handler(
     request_handler: RequestHandler,
     *,
     find_newest: FindNewest,
+    streams: StreamReads,
     import_limits: ImportLimits,
 ) -> dict[str, Handle]:
     """Return the handlers of all requests except turn requests, which have one handler per agent.
@@ -49,6 +52,7 @@ def every_handler(
         slots: Number of slots over which a `stream` agent's messages are spread.
         request_handler: Decodes requests and encodes replies.
         find_newest: Returns the newest message of a chat in the inbound log.
+        streams: Reads the logs and durables.
         import_limits: What a person may import in total.
     """
     rooms = RoomReads(catalog.room_accounts)
@@ -62,6 +66,7 @@ def every_handler(
         DeadLetterQueries(store),
         StepQueries(store),
         ExplanationQueries(store, catalog),
+        ServiceQueries(store, catalog, streams),
     )
     changes = ChangeService(store, writer, catalog, slots, import_limits=import_limits)
     handlers = request_handler.changes(changes.change)

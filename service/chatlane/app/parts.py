@@ -13,10 +13,11 @@ from chatlane.api.broker import open_api
 from chatlane.api.endpoint import RequestHandler
 from chatlane.api.handlers import every_handler
 from chatlane.api.routes import build_router
+from chatlane.api.service_state import StreamReads
 from chatlane.api.turns import TurnHandlers
 from chatlane.app.periodic_jobs import periodic_jobs
 from chatlane.app.state import VERSION
-from chatlane.connections import bus_options
+from chatlane.connections import bus_options, declared_topology
 from chatlane.decisions.claim_recovery import InboundProgress
 from chatlane.decisions.limits.dead_letter_limits import DeadLetterLimits
 from chatlane.decisions.unit_of_work import UnitOfWorkFactory
@@ -242,13 +243,19 @@ async def _request_handler(
     ]
     router = app.settings.router
     imports = app.settings.imports
+    logs = LogAccess(bus, router.partitions)
     handlers = every_handler(
         app.store,
         writer,
         app.catalog,
         router.slots,
         request_handler,
-        find_newest=LogAccess(bus, router.partitions).find_newest_of_chat,
+        find_newest=logs.find_newest_of_chat,
+        streams=StreamReads(
+            logs.find_lags,
+            StreamContents(bus.client).find_backlog,
+            declared_topology(app.settings).durables,
+        ),
         import_limits=ImportLimits(imports.most_messages, imports.most_bytes),
     )
     routes = build_router(handlers)

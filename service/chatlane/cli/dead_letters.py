@@ -105,9 +105,9 @@ async def list_letters(
             typer.echo(_json(at, letter))
         return
     _print(letters)
-    for name, number, oldest in tallies:
-        cause = cause_of(name)
-        typer.echo(f"{number} {name} ({cause}), oldest {shown(timedelta(seconds=oldest))} ago")
+    for tally in tallies:
+        oldest = shown(timedelta(seconds=tally.oldest_seconds))
+        typer.echo(f"{tally.number} {tally.reason} ({cause_of(tally.reason)}), oldest {oldest} ago")
 
 
 @app.command()

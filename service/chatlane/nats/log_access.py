@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import Semaphore, gather
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from chatlane.domain.log import PartitionId
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from chatlane.domain.log import LogName, LogPosition
     from chatlane.nats.connection import Bus
 
+_LAGS_AT_ONCE: Final = 16
 _FILTERS: Final[Mapping[LogName, Callable[[int], str]]] = {
     "inbound": subjects.log_filter,
     "results": subjects.rlog_filter,
@@ -168,6 +171,37 @@ class LogAccess:
             LOG_STREAMS[partition.log], sequence + 1, _filter(partition)
         )
         return found.stored_at if found else None
+
+    async def find_lags(
+        self, cursors: Mapping[PartitionId, int]
+    ) -> Mapping[PartitionId, timedelta]:
+        """Return the age of the oldest message after each cursor, by the clock of the server.
+
+        It asks once for each log, and once for each partition whose cursor is not at the end of its
+        log. A partition without such a message is left out.
+
+        Args:
+            cursors: Committed positions by partition.
+
+        Raises:
+            BusUnavailableError: No answer in time, or no such stream.
+        """
+        logs = sorted({partition.log for partition in cursors})
+        states = {log: await self.get_state(log) for log in logs}
+        at_once = Semaphore(_LAGS_AT_ONCE)
+
+        async def oldest(partition: PartitionId, cursor: int) -> datetime | None:
+            if cursor >= states[partition.log].last_sequence:
+                return None
+            async with at_once:
+                return await self.find_stored_after(partition, cursor)
+
+        found = await gather(*(oldest(*item) for item in cursors.items()))
+        return {
+            partition: max(timedelta(0), states[partition.log].answered_at - stored_at)
+            for partition, stored_at in zip(cursors, found, strict=True)
+            if stored_at is not None
+        }
 
 
 def _filter(partition: PartitionId) -> str:

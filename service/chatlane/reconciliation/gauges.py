@@ -179,7 +179,7 @@ class GaugeCollector:
                 continue
             if durable.stream is StreamName.OUTBOUND and backlog.waiting > 1:
                 shared.add(durable.name)
-            labels = (durable.stream, _reader(durable))
+            labels = (durable.stream, reader_of(durable))
             unread[labels] += backlog.unread
             oldest[labels] = max(oldest[labels], backlog.age.total_seconds())
         sizes = {
@@ -218,6 +218,6 @@ class GaugeCollector:
         self._seen_shared, self.shared_accounts = shared, found
 
 
-def _reader(durable: DurableSpec) -> str:
+def reader_of(durable: DurableSpec) -> str:
     """Return the name of a durable's reader; all slots of an agent are one reader."""
     return durable.name.rpartition("-")[0] if durable.stream is StreamName.ROUTED else durable.name

@@ -265,12 +265,14 @@ class LiveTurns(NamedTuple):
         state: ready, claimed, overdue (claimed under a lease that ended) or resting (not announced
             to workers yet).
         oldest_seconds: Age of the oldest of them.
+        workers: Number of names of workers that hold them.
     """
 
     agent: str
     state: str
     number: int
     oldest_seconds: float
+    workers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +294,9 @@ class Figures:
 LIVE_TURNS_SQL: Final[LiteralString] = """
 -- survey: live turns by agent and state, from the partial index that holds no others
 SELECT agent, state, count(*),
-       extract(epoch FROM clock_timestamp() - min(created_at))::float8
+       extract(epoch FROM clock_timestamp() - min(created_at))::float8, count(DISTINCT worker)
 FROM (
-    SELECT agent, created_at,
+    SELECT agent, created_at, worker,
            CASE WHEN state = 'claimed' AND due_at < clock_timestamp() THEN 'overdue'
                 -- It is not announced yet, so its age is no fault of the workers.
                 WHEN state = 'ready' AND rest IN ('resting', 'parked') THEN rest

@@ -67,12 +67,14 @@ class Backlog(NamedTuple):
         oldest_at: When the server stored the oldest of them; None if there is none.
         age: Age of the oldest message by the clock of the server.
         waiting: Number of open pull requests; a reader has one at a time.
+        repeated: Number of these messages that were delivered more than once.
     """
 
     unread: int
     oldest_at: datetime | None
     age: timedelta = timedelta(0)
     waiting: int = 0
+    repeated: int = 0
 
 
 class StreamContents:
@@ -127,7 +129,7 @@ class StreamContents:
         if info is None:
             return None
         pending, in_work = int(info["num_pending"]), int(info["num_ack_pending"])
-        waiting = int(info["num_waiting"])
+        waiting, repeated = int(info["num_waiting"]), int(info["num_redelivered"])
         if pending + in_work == 0:
             return Backlog(0, None, waiting=waiting)
         # Messages in work are above the ack floor. Without any, the next one follows the last
@@ -137,9 +139,9 @@ class StreamContents:
             durable.stream, int(begin["stream_seq"]) + 1, durable.filter_subject
         )
         if oldest is None:
-            return Backlog(pending + in_work, None, waiting=waiting)
+            return Backlog(pending + in_work, None, waiting=waiting, repeated=repeated)
         age = max(timedelta(0), answered_at(info) - oldest.stored_at)
-        return Backlog(pending + in_work, oldest.stored_at, age, waiting)
+        return Backlog(pending + in_work, oldest.stored_at, age, waiting, repeated)
 
     async def is_ahead(self, durable: DurableSpec) -> bool:
         """Return whether a durable passes over messages that its stream holds.

@@ -194,32 +194,39 @@ async def delete(connection: Connection, letter_id: UUID) -> None:
     await connection.execute(DELETE_DEAD_LETTER_SQL, letter_id)
 
 
+MOST_TALLIED: Final = 10_000
+
+
 class Tally(NamedTuple):
     """The number of dead letters with a reason.
 
     Attributes:
         number: Counted up to a limit.
         oldest_seconds: Age of the oldest one.
+        newest_seconds: Age of the newest one.
     """
 
     reason: str
     number: int
     oldest_seconds: float
+    newest_seconds: float
 
 
 TALLY_SQL: Final[LiteralString] = """
--- dead_letters: how many of each reason, counted up to a bound, and since when
+-- dead_letters: how many of each reason, counted up to a bound, and their ages
 SELECT known.reason,
        (SELECT count(*) FROM (
             SELECT FROM dead_letters WHERE dead_letters.reason = known.reason
             ORDER BY at LIMIT $2) AS counted),
        (SELECT extract(epoch FROM clock_timestamp() - at)::float8 FROM dead_letters
-        WHERE dead_letters.reason = known.reason ORDER BY at LIMIT 1)
+        WHERE dead_letters.reason = known.reason ORDER BY at LIMIT 1),
+       (SELECT extract(epoch FROM clock_timestamp() - at)::float8 FROM dead_letters
+        WHERE dead_letters.reason = known.reason ORDER BY at DESC LIMIT 1)
 FROM unnest($1::text[]) AS known (reason)
 """
 
 
-async def tally(connection: Connection, most: int = 10_000) -> list[Tally]:
+async def tally(connection: Connection, most: int = MOST_TALLIED) -> list[Tally]:
     """Return the reasons that have dead letters, with their number."""
     rows = await connection.fetch(TALLY_SQL, list(DeadReason), most)
     return [Tally(*row.values()) for row in rows if row[1]]

@@ -170,7 +170,7 @@ WITH looked AS MATERIALIZED (
     SELECT {_PLACED} FROM looked AS letter LEFT JOIN sessions AS session
         ON session.id = letter.session_id
 )
-SELECT reason, platform, account, count(*) AS letters, min(at) AS oldest_at,
+SELECT reason, platform, account, count(*) AS letters, min(at) AS oldest_at, max(at) AS newest_at,
     count(DISTINCT coalesce(
         session_id::text, regexp_replace(subject, '^(chat\\.v1\\.r?log)\\.[0-9]+', '\\1'),
         id::text)) AS conversations,
@@ -198,6 +198,7 @@ async def count(connection: Connection, wanted: LetterFilter) -> LetterTotals:
                 account=group["account"],
                 letters=group["letters"],
                 oldest_at=group["oldest_at"],
+                newest_at=group["newest_at"],
             )
             for group in groups
         ),

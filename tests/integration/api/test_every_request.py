@@ -6,6 +6,8 @@ decisions on a real database; only NATS is not there.
 
 import itertools
 import json
+from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -16,15 +18,18 @@ from hypothesis import strategies as st
 
 from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.api.handlers import every_handler
+from chatlane.api.service_state import StreamReads
 from chatlane.domain.log import PartitionId
 from chatlane.importer.exports.uploads import ImportLimits
 from chatlane.observability.metrics import Metrics
+from chatlane.reconciliation.stream_contents import Backlog
 from chatlane.store.audit import ReadNotes
 from chatlane.store.conversations.session_reads import SessionReads
 from chatlane_schemas.codec import DecodeError, decode
 from chatlane_schemas.envelope import new_envelope_id
 from chatlane_schemas.session_api.sessions import ApiErrorCode, ApiReply
 from chatlane_schemas.topology.channels import REQUESTS, Channel
+from chatlane_schemas.topology.streams import DurableSpec
 from chatlane_schemas.topology.subjects import partition_of
 from tests.support.worlds.kernel import PARTITIONS, SLOTS, Kernel, event
 
@@ -58,10 +63,21 @@ async def nothing_stored(platform: str, account: str, chat: str) -> tuple[Partit
     return PartitionId("inbound", partition_of(PARTITIONS, platform, account, chat)), 0
 
 
+async def no_lags(_: Mapping[PartitionId, int]) -> Mapping[PartitionId, timedelta]:
+    return {}
+
+
+async def no_backlog(_: DurableSpec) -> Backlog | None:
+    return None
+
+
+NO_STREAMS: Final = StreamReads(no_lags, no_backlog, ())
+
+
 class Api:
     """All handlers as a router has them, and a look at everything behind them."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, streams: StreamReads = NO_STREAMS) -> None:
         self.kernel = kernel
         self._look = ""
         reads = SessionReads(kernel.store)
@@ -74,6 +90,7 @@ class Api:
             SLOTS,
             request_handler,
             find_newest=nothing_stored,
+            streams=streams,
             import_limits=ImportLimits(),
         )
 
@@ -124,6 +141,7 @@ async def test_every_request_of_the_contract_is_answered(api: Api) -> None:
 READS: Final = {
     *("explain.event", "explain.session"),
     *("letter.count", "letter.get", "letter.list"),
+    *("service.catalog", "service.overview"),
     *("delivery.get", "delivery.find", "person.erasure", "project.list"),
     *("session.count", "session.find", "session.get", "session.list", "session.peek"),
     *("session.rounds", "transcript.load", "transcript.removed", "transcript.revisions"),

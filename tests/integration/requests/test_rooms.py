@@ -98,6 +98,7 @@ class Service:
             SLOTS,
             self._request_handler,
             find_newest=find_newest,
+            streams=None,  # type: ignore[arg-type]
             import_limits=None,  # type: ignore[arg-type]
         )
 

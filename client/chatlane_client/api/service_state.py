@@ -1,0 +1,30 @@
+"""Typed client of the requests about the state and the declarations of the service."""
+
+from chatlane_client.api.requests import Api
+from chatlane_schemas.session_api.service_state import (
+    ServiceCatalog,
+    ServiceCatalogReply,
+    ServiceOverview,
+    ServiceOverviewReply,
+)
+
+
+class ServiceApi(Api):
+    """Asks for the state of the whole service, and for its declarations.
+
+    Raises (from every method):
+        ForbiddenRequestError: The caller is no operator.
+        UnansweredRequestError: The service did not reply in time.
+    """
+
+    async def overview(self) -> ServiceOverviewReply:
+        """Return what waits in the service, where, and for how long; observers may ask as well."""
+        stamp = self._stamp()
+        request = ServiceOverview(id=stamp["id"], at=stamp["at"])
+        return await self._ask("service", "overview", request, ServiceOverviewReply)
+
+    async def catalog(self) -> ServiceCatalogReply:
+        """Return the declared platforms, accounts, profiles and agents, without secrets."""
+        stamp = self._stamp()
+        request = ServiceCatalog(id=stamp["id"], at=stamp["at"])
+        return await self._ask("service", "catalog", request, ServiceCatalogReply)
