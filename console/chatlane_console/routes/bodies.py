@@ -19,6 +19,15 @@ from chatlane_schemas.session_api.projects import (
     Project,
     ProjectName,
 )
+from chatlane_schemas.session_api.service_state import (
+    AccountState,
+    AgentDeclaration,
+    AgentState,
+    LetterAge,
+    PartitionState,
+    PlatformDeclaration,
+    ResetRule,
+)
 from chatlane_schemas.session_api.session_changes import MAX_TITLE_CHARACTERS
 from chatlane_schemas.session_api.session_marks import MAX_LABELS, DraftText, Label
 from chatlane_schemas.session_api.sessions import (
@@ -426,3 +435,26 @@ class Overview(BaseModel):
     at: datetime = Field(description="When it was read.")
     sessions: SessionCounts = Field(description="Numbers of sessions.")
     streams: list[StreamState] = Field(description="What is in the streams.")
+    routers: tuple[UUID, ...] = Field(description="Live routers.")
+    partitions: tuple[PartitionState, ...] = Field(
+        description="Partitions of the logs, with owner and oldest unread message."
+    )
+    has_lags: bool = Field(description="Whether the logs could be read; if not, no lag is known.")
+    agents: tuple[AgentState, ...] = Field(description="Agents, their live turns and workers.")
+    accounts: tuple[AccountState, ...] = Field(description="Accounts and their deliveries.")
+    letters: tuple[LetterAge, ...] = Field(description="Dead letters by reason, newest first.")
+    outbox_oldest_at: datetime | None = Field(
+        default=None, description="Since when the oldest message waits to be published."
+    )
+    is_complete: bool = Field(
+        description="Whether all agents and accounts are listed and all dead letters counted."
+    )
+
+
+class Declarations(BaseModel):
+    """The declared platforms and agents, without secrets."""
+
+    at: datetime = Field(description="When a router returned them.")
+    platforms: tuple[PlatformDeclaration, ...] = Field(description="Platforms by name.")
+    agents: tuple[AgentDeclaration, ...] = Field(description="Agents by name.")
+    resets: tuple[ResetRule, ...] = Field(description="Default rules for resets.")

@@ -1,7 +1,6 @@
 """Routes for operators that are about the whole service."""
 
 import json
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -9,9 +8,11 @@ import nats.errors
 from fastapi import APIRouter, Depends
 from nats.aio.client import Client
 
-from chatlane_console.conversations import Conversations
+from chatlane_client import ServiceApi
+from chatlane_console.console_state import ConsoleState
+from chatlane_console.conversations import PATIENCE, Conversations
 from chatlane_console.http.problems import ProblemError
-from chatlane_console.routes.bodies import Overview, StreamState
+from chatlane_console.routes.bodies import Declarations, Overview, StreamState
 from chatlane_console.routes.callers import Operator, State, all_conversations
 from chatlane_schemas.topology.streams import StreamName
 
@@ -25,12 +26,39 @@ _PATIENCE_SECONDS: Final = 5.0
 async def get_overview(
     _: Operator, state: State, conversations: Annotated[Conversations, Depends(all_conversations)]
 ) -> Overview:
-    """Return the numbers of sessions, and what waits in the streams."""
+    """Return what waits where and for how long, and the numbers of sessions."""
     streams = [await _stream_state(state.operator_client, name) for name in StreamName]
+    found = await _service_api(state).overview()
     return Overview(
-        at=datetime.now(UTC),
+        at=found.at,
         sessions=await conversations.sessions.count(),
-        streams=[found for found in streams if found is not None],
+        streams=[stream for stream in streams if stream is not None],
+        routers=found.routers,
+        partitions=found.partitions,
+        has_lags=found.has_lags,
+        agents=found.agents,
+        accounts=found.accounts,
+        letters=found.letters,
+        outbox_oldest_at=found.outbox_oldest_at,
+        is_complete=found.is_complete,
+    )
+
+
+@router.get("/declarations", summary="Look at the declared platforms and agents")
+async def get_declarations(_: Operator, state: State) -> Declarations:
+    """Return the declarations as a router has read them, without secrets."""
+    found = await _service_api(state).catalog()
+    return Declarations(
+        at=found.at, platforms=found.platforms, agents=found.agents, resets=found.resets
+    )
+
+
+def _service_api(state: ConsoleState) -> ServiceApi:
+    return ServiceApi(
+        state.operator_client,
+        principal=state.operator_principal,
+        is_operator=True,
+        patience=PATIENCE,
     )
 
 

@@ -70,7 +70,8 @@ async def draw(directory: Path) -> None:
             place = window.page.url.partition("#")[2]
         for theme in ("light", "dark"):
             await picture("conversation", f"#{place}", ".row.assistant[id] table", theme)
-            await picture("overview", "#/operators", ".sparkline", theme)
+            drawn = '.sparkline:has(polyline[points*=" "])'
+            await picture("overview", "#/operators", drawn, theme)
         await picture("phone", f"#{place}", ".row.assistant[id] table", "light", _PHONE)
         await picture(
             "story", f"#{place.replace('session', 'story')}", ".facts-side > .facts dd", "light"

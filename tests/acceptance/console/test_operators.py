@@ -1,7 +1,7 @@
-"""What operators do in a browser: look at dead letters, retry and drop them, ask for explanations."""
+"""What operators do in a browser: look at the whole service, handle dead letters, ask why."""
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Locator, expect
 
 from chatlane_client import AdapterClient, SessionApi, TranscriptApi
 from chatlane_schemas.codec import encode
@@ -61,6 +61,44 @@ async def test_dead_letters_are_inspected_retried_and_dropped(
                 timeout=PATIENCE_MS
             )
         assert await letters.first.get_attribute("id") != second
+        assert operator.errors == []
+
+
+async def test_the_overview_says_what_is_not_well(stage: Stage, window: OpenWindow) -> None:
+    await stage.client.jetstream().publish(
+        subjects.inbound(PLATFORM, ACCOUNT, subjects.chat_token("1")), b"not json"
+    )
+    await write(stage.client, "hello", "7")
+    async with window("op", "operators") as operator:
+        page = operator.page
+
+        def row(table: str, name: str) -> Locator:
+            return page.get_by_role("region", name=table).get_by_role("row", name=name)
+
+        await operator.open("#/operators")
+        verdict = page.locator(".verdict")
+        await expect(verdict).to_contain_text("New dead letters (publisher)")
+        await expect(row("Dead letters by reason", "not_json")).to_contain_text("publisher")
+        # No adapter takes the answer.
+        account = row("Deliveries by account", f"{PLATFORM}/{ACCOUNT}")
+        await expect(account.get_by_role("cell").first).to_have_text("1")
+        await expect(verdict).to_contain_text("no adapter takes them")
+        await write(stage.client, "wait for it", "8")
+        running = row("Agents", "main").get_by_role("cell").nth(2)
+        await expect(running).to_have_text("1")
+        assert await violations(operator) == []
+        await page.emulate_media(color_scheme="dark")
+        await page.locator("summary", has_text="partitions").focus()
+        await page.keyboard.press("Enter")
+        await expect(row("Partitions", "inbound 0")).to_be_visible()
+        assert await violations(operator) == []
+        stage.agent.go_on.set()
+        await expect(running).to_have_text("0")
+
+        await page.get_by_role("link", name="Settings").click()
+        await expect(row("Agents", "main")).to_contain_text("turns")
+        await expect(row("Accounts", f"{PLATFORM}/{ACCOUNT}")).to_contain_text("mail/desk")
+        assert await violations(operator) == []
         assert operator.errors == []
 
 

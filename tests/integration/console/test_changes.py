@@ -8,7 +8,7 @@ import pytest
 from nats.aio.client import Client
 
 from chatlane_client import Turn
-from tests.integration.client.routing import working
+from tests.integration.client.routing import ACCOUNT, PLATFORM, working
 from tests.integration.console.console_world import API, Browser, ConsoleWorld
 from tests.support.eventually import eventually
 
@@ -158,6 +158,14 @@ async def test_operators_see_streams_and_dead_letters(console: ConsoleWorld) -> 
         overview = (await eve.get(f"{API}/operator/overview")).json()
         assert overview["sessions"]["total"] > 0
         assert {"INBOUND", "TURNS", "DEAD"} <= {it["name"] for it in overview["streams"]}
+        assert len(overview["routers"]) == 1
+        assert {it["owner"] for it in overview["partitions"]} == {*overview["routers"]}
+        assert f"{PLATFORM}/{ACCOUNT}" in {
+            f"{it['platform']}/{it['account']}" for it in overview["accounts"]
+        }
+        assert {"main"} <= {it["agent"] for it in overview["agents"]}
+        declared = (await eve.get(f"{API}/operator/declarations")).json()
+        assert {PLATFORM, "mail"} == {it["platform"] for it in declared["platforms"]}
         letters = await eve.get(f"{API}/operator/dead-letters", params={"reason": "too_deep"})
         assert letters.json() == {"letters": [], "next_cursor": None}
 

@@ -217,6 +217,7 @@ export const people = {
 /** Requests of operators about the whole service. */
 export const service = {
   overview: () => request("GET", "/operator/overview"),
+  declarations: () => request("GET", "/operator/declarations"),
   deadLetters: (/** @type {any} */ page) => request("GET", `/operator/dead-letters${search(page)}`),
   letterCounts: (/** @type {any} */ filter) => request("GET", `/operator/dead-letters/counts${search(filter)}`),
   letterPreview: (/** @type {any} */ filter) => request("GET", `/operator/dead-letters/preview${search(filter)}`),

@@ -1,14 +1,15 @@
 // Pages for operators: is it well, the conversations of everybody, and what was set aside.
 import { all, service } from "../modules/api.js";
 import { openCatalogue } from "../modules/catalogue.js";
-import { age, compact, count, exactTime, lastTime, listTime, sourceName, titleOf } from "../modules/format.js";
+import { count, exactTime, lastTime, listTime, sourceName, titleOf } from "../modules/format.js";
 import { html, useEffect, useState, useValue } from "../modules/html.js";
-import { openPulse, rates, troubles } from "../modules/pulse.js";
 import { go, link } from "../modules/route.js";
 import { DataOfPerson } from "./data.js";
 import { DeadLetters } from "./dead_letters.js";
+import { Declarations } from "./declarations.js";
 import { ExplainEvent, Outlook } from "./explain.js";
 import { Badges } from "./list.js";
+import { Overview } from "./overview.js";
 import { Takeover } from "./takeover.js";
 import { Talk } from "./talk.js";
 
@@ -24,6 +25,7 @@ export function Operators({ route }) {
     ["dead", "Set aside", link("dead")],
     ["explain", "Explain", link("operators", "explain")],
     ["people", "People", link("operators", "people")],
+    ["declared", "Settings", link("operators", "declared")],
   ];
   return html`<main class="operate" id="main" tabindex="-1">
     <nav class="toolbar" aria-label="Operation">
@@ -37,6 +39,7 @@ export function Operators({ route }) {
       : page === "sessions" ? html`<${AllSessions} />`
       : page === "explain" ? html`<${ExplainEvent} />`
       : page === "people" ? html`<${DataOfPerson} />`
+      : page === "declared" ? html`<${Declarations} />`
       : html`<${Overview} />`}
   </main>`;
 }
@@ -59,68 +62,6 @@ function useTitle(name) {
   useEffect(() => {
     document.title = `${name} · chatlane`;
   }, [name]);
-}
-
-function Overview() {
-  useTitle("Overview");
-  const [pulse] = useState(openPulse);
-  useEffect(() => () => pulse.close(), []);
-  const readings = useValue(pulse.readings);
-  const failure = useValue(pulse.failure);
-  const newest = readings.at(-1)?.overview;
-  if (!newest) {
-    return html`<h1>Overview</h1><p class="soft" role="status">${failure ? failure.message : "Loading"}</p>`;
-  }
-  const found = troubles(newest);
-  return html`
-    <h1>Overview</h1>
-    <div class="verdict" role="status">
-      ${failure && html`<span class="badge bad">no answer: ${failure.message}</span>`}
-      ${found.length === 0 && !failure && html`<span class="badge good">Nothing is set aside, and results come</span>`}
-      ${found.map((trouble) => html`<span class=${`badge ${trouble.isBad ? "bad" : "warn"}`}>${trouble.text}</span>`)}
-      <span class="soft">as of ${new Date(newest.at).toLocaleTimeString()}</span>
-    </div>
-    <dl class="figures">
-      <div class="figure"><dt>Conversations</dt><dd>${count(newest.sessions.total)}${newest.sessions.is_complete === false ? "+" : ""}</dd></div>
-      <div class="figure"><dt>Open</dt><dd>${count(newest.sessions.open)}</dd></div>
-      <div class="figure"><dt>Archived</dt><dd>${count(newest.sessions.archived)}</dd></div>
-      <div class="figure"><dt>Messages in</dt><dd>${rateNow(readings, "INBOUND")} <small>a second</small></dd></div>
-      <div class="figure"><dt>Messages out</dt><dd>${rateNow(readings, "OUTBOUND")} <small>a second</small></dd></div>
-    </dl>
-    <h2>Streams</h2>
-    <div class="grid-table" tabindex="0" role="region" aria-label="Streams">
-      <table>
-        <thead><tr><th scope="col">Stream</th><th scope="col" class="right">Messages</th><th scope="col" class="right">Bytes</th>
-          <th scope="col" class="right">Oldest</th><th scope="col" class="right">Newest</th>
-          <th scope="col" class="right">A second</th><th scope="col">Last minutes</th></tr></thead>
-        <tbody>${newest.streams.map((/** @type {any} */ stream) => {
-          const line = rates(readings, stream.name);
-          return html`<tr key=${stream.name}>
-            <th scope="row" class="mono">${stream.name}</th>
-            <td class="right">${count(stream.messages)}</td><td class="right">${compact(stream.size_bytes)}</td>
-            <td class="right">${stream.oldest_at ? age(stream.oldest_at) : "–"}</td>
-            <td class="right">${stream.newest_at ? age(stream.newest_at) : "–"}</td>
-            <td class="right">${(line.at(-1) ?? 0).toFixed(1)}</td>
-            <td><${Sparkline} values=${line} label=${`Messages a second on ${stream.name}`} /></td>
-          </tr>`;
-        })}</tbody>
-      </table>
-    </div>`;
-}
-
-/** @param {import("../modules/pulse.js").Reading[]} readings @param {string} name */
-function rateNow(readings, name) {
-  return (rates(readings, name).at(-1) ?? 0).toFixed(1);
-}
-
-/** @param {{ values: number[], label: string }} props */
-function Sparkline({ values, label }) {
-  const highest = Math.max(1, ...values);
-  const points = values.map((value, place) => `${place * 2},${(18 - (16 * value) / highest).toFixed(1)}`).join(" ");
-  return html`<svg class="sparkline" viewBox="0 0 120 20" width="120" height="20" role="img"
-    aria-label=${`${label}: at most ${highest.toFixed(1)}`}>
-    <polyline points=${points} fill="none" stroke="currentColor" stroke-width="1.4" />
-  </svg>`;
 }
 
 function AllSessions() {
