@@ -91,7 +91,17 @@ async def plan_of(store: Store, query: str, *arguments: object) -> dict[str, Any
 async def plan_of_search(store: Store, *scopes: str, query: str = "common") -> dict[str, Any]:
     search = search_of(query)
     assert search is not None
-    arguments = (search.tsquery(*scopes), 2, 1000, *START, None, None, 21, 32_768, [])
+    arguments: tuple[object, ...] = (
+        search.tsquery(*scopes),
+        2,
+        1000,
+        *START,
+        None,
+        None,
+        21,
+        32_768,
+        [],
+    )
     return await plan_of(store, SearchReads._SEARCH, *arguments)
 
 
