@@ -1,4 +1,4 @@
-"""What a run brings besides words: tools and context of the front end, and results of calls."""
+"""Read the tools, the context and the results of calls that a run brings from its front end."""
 
 import json
 import re
@@ -83,12 +83,12 @@ def going_on(messages: Sequence[Message]) -> FrontEndInput:
         ApiProblem: A result is no text, or too large.
     """
     since = _since_words(messages)
-    said = (it.content or "" for it in since if isinstance(it, AssistantMessage))
+    texts = (it.content or "" for it in since if isinstance(it, AssistantMessage))
     thoughts = (it.content or "" for it in since if isinstance(it, ReasoningMessage))
     calls = (found[1] for id_ in _calls_in(since) if (found := _AGENT_CALL.fullmatch(id_)))
     return FrontEndInput(
         results=_results_in(since),
-        text="".join(said),
+        text="".join(texts),
         thoughts="".join(thoughts),
         calls=frozenset(calls),
     )

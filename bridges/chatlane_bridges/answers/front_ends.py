@@ -1,4 +1,4 @@
-"""What the front end of a run gives: tools and context, results of calls, and the text it has."""
+"""Hold what a front end gives to a run: tools, context, results of calls, and the text it has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

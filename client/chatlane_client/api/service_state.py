@@ -18,7 +18,7 @@ class ServiceApi(Api):
     """
 
     async def overview(self) -> ServiceOverviewReply:
-        """Return what waits in the service, where, and for how long; observers may ask as well."""
+        """Return the backlogs of the service and their ages; observers may ask as well."""
         stamp = self._stamp()
         request = ServiceOverview(id=stamp["id"], at=stamp["at"])
         return await self._ask("service", "overview", request, ServiceOverviewReply)

@@ -195,10 +195,10 @@ class Settings(BaseSettings):
                     )
 
     def _room_problems(self) -> Iterator[str]:
-        """Yield accounts that would show rooms to people of whom nobody says that they are in."""
+        """Yield accounts that cannot have `rooms = "members"`, with the reason."""
         for platform, declared in self.platforms.items():
             for account in sorted(
-                name for name, its in declared.accounts.items() if its.rooms == "members"
+                name for name, account in declared.accounts.items() if account.rooms == "members"
             ):
                 setting = f'platforms.{platform}.accounts.{account}.rooms = "members"'
                 if platform not in PLATFORMS_WITH_MEMBERS:

@@ -176,7 +176,7 @@ FROM unnest($1::uuid[]) AS want (id)
 async def for_members(
     connection: Connection, views: Iterable[SessionView]
 ) -> dict[UUID, SessionView]:
-    """Return what members of their rooms see of shared sessions, by id.
+    """Return the views of shared sessions for members of their rooms, by id.
 
     The place in folders, labels, settings and costs are of those who work with the session; the
     sessions that it is linked to may be of other places. A session without a title is shown with
@@ -186,13 +186,13 @@ async def for_members(
     if not seen:
         return {}
     rows = await connection.fetch(FIRST_SAID_SQL, list(seen), _READ_FOR_WORDS)
-    said = {row["id"]: row["first_words"] for row in rows}
+    first_words = {row["id"]: row["first_words"] for row in rows}
     return {
         session_id: SessionView(
             access=Access.MEMBER,
             read_only=True,
             **{name: getattr(view, name) for name in _SEEN_BY_MEMBERS},
-            **_shown_title(view.title, view.title_source, said[session_id]),
+            **_shown_title(view.title, view.title_source, first_words[session_id]),
         )
         for session_id, view in seen.items()
     }
