@@ -8,6 +8,7 @@ name of its column, never the value.
 import re
 import time
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import ValidationError
@@ -79,7 +80,7 @@ def read_source(text: str, table: str) -> Source:
         ValidationError: It lacks a field that an answer needs.
     """
     try:
-        return Source.model_validate_json(text)
+        return _known_source(text)
     except ValidationError:
         fields = from_json(text)
         chat = fields.get("chat") if isinstance(fields, dict) else None
@@ -87,6 +88,12 @@ def read_source(text: str, table: str) -> Source:
             raise
         UNKNOWN_VALUES.note(f"{table}.source")
         return Source.model_validate(fields | {"chat": chat | {"kind": _MANY_PERSON_KIND}})
+
+
+# A turn reads the source of its message several times: waiting, at its claim, and at its end.
+@lru_cache(maxsize=4096)
+def _known_source(text: str) -> Source:
+    return Source.model_validate_json(text)
 
 
 def read_person_row(row: PersonRow) -> PersonRow:

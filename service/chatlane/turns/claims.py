@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -115,7 +116,7 @@ class ClaimService:
         self._publish = tell
         self._queue: list[_Claim | _Renewal] = []
         self._claimed: dict[_CopyKey, asyncio.Future[ClaimReply]] = {}
-        self._answered: dict[_CopyKey, tuple[float, ClaimReply]] = {}
+        self._answered: OrderedDict[_CopyKey, tuple[float, ClaimReply]] = OrderedDict()
         self._wakeup = asyncio.Event()
         self._held_up: dict[UUID, float] = {}
 
@@ -142,14 +143,20 @@ class ClaimService:
         return reply
 
     def _keep_answer(self, copy_of: _CopyKey, reply: ClaimReply) -> None:
+        self._drop_old_answers()
         size = sum(len(message.text or "") for message in reply.messages)
         # Rows of earlier attempts may take much memory.
         is_small = size <= _LONGEST_KEPT_ANSWER and not reply.earlier_rows
         is_granted = reply.status is ClaimStatus.CLAIMED
         if is_granted and is_small and copy_of not in self._answered:
             self._answered[copy_of] = monotonic(), reply
-            loop = asyncio.get_running_loop()
-            loop.call_later(_ANSWER_KEPT_FOR, self._answered.pop, copy_of, None)
+
+    def _drop_old_answers(self) -> None:
+        # A timer for each answer would cost more than the rest of this. The oldest come first.
+        oldest_kept = monotonic() - _ANSWER_KEPT_FOR
+        answered = self._answered
+        while answered and answered[next(iter(answered))][0] < oldest_kept:
+            answered.popitem(last=False)
 
     def forget_answers(self) -> None:
         """Decide further copies in the database, which publishes the starts of their attempts again.
@@ -160,6 +167,7 @@ class ClaimService:
 
     def _answer_given(self, copy_of: _CopyKey) -> ClaimReply | None:
         """Return the answer to an earlier copy of a claim in the first half of its lease."""
+        self._drop_old_answers()
         given_at, reply = self._answered.get(copy_of, (0.0, None))
         if reply is None or reply.lease_ms is None:
             return None

@@ -274,12 +274,13 @@ def _turn_message(row: Record, details: Mapping[str, object]) -> TurnMessage:
         "id": str(row["id"]),
         "seq": row["seq"],
         "text": row["content"],
-        "source": from_json(row["source"]),
         "stored_at": row["created_at"],
     }
+    # Every turn reads this, so the stored JSON of the source is inserted as it is.
+    body = b'%b,"source":%b}' % (to_json(fields)[:-1], row["source"].encode())
     try:
         # Validate as JSON: the models are strict about Python types and lenient about JSON types.
-        return TurnMessage.model_validate_json(to_json(fields))
+        return TurnMessage.model_validate_json(body)
     except ValidationError:
         source = read_source(row["source"], "messages").model_dump(mode="json", exclude_none=True)
         message = read_record(TurnMessage, fields | {"source": source}, "messages", is_json=True)
