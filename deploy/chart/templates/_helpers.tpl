@@ -76,7 +76,7 @@ Leave the number of pods of a Deployment to its autoscaler. Takes a dict: root, 
 A number that leaves the manifest becomes 1 until the autoscaler acts. So the present number is
 rendered after a release that had one. With server-side apply that is until the autoscaler changes
 the number, which then is no longer Helm's. Otherwise it is always, because Helm compares with the
-manifest of the release before.
+manifest of the release before. Helm's entry has the selector; others may have applied single fields.
 */}}
 {{- define "chatlane.scaled" -}}
 {{- $_ := unset .object.spec "replicas" }}
@@ -85,9 +85,10 @@ manifest of the release before.
 {{- $isApplied := false }}
 {{- $isOurs := false }}
 {{- range default list $live.metadata.managedFields }}
-{{- if eq .operation "Apply" }}
+{{- $fields := dig "fieldsV1" "f:spec" dict . }}
+{{- if and (eq .operation "Apply") (hasKey $fields "f:selector") }}
 {{- $isApplied = true }}
-{{- if hasKey (default dict (index .fieldsV1 "f:spec")) "f:replicas" }}{{- $isOurs = true }}{{- end }}
+{{- if hasKey $fields "f:replicas" }}{{- $isOurs = true }}{{- end }}
 {{- end }}
 {{- end }}
 {{- if or $isOurs (not $isApplied) }}
