@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final, Protocol
-from uuid import UUID, uuid4
+from uuid import UUID, uuid4, uuid5
 
 from chatlane_client.delivery.pieces import TextLimit, split_text
 from chatlane_client.delivery.rate_budget import RateBudget, chat_of
@@ -68,6 +68,8 @@ class Draft:
         report: Called with the platform's id once the message is sent, and before it is edited. Then
             the stored answer names it, also for another process.
         message_id: The message that shows what an earlier attempt had written.
+        turn_id: The turn. Its drafts have the same keys in each process, so that a platform with
+            idempotent sends finds a message that a killed process did not report.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Draft:
         limit: TextLimit | None = None,
         budget: RateBudget | None = None,
         message_id: str | None = None,
+        turn_id: UUID | None = None,
     ) -> None:
         self._platform = platform
         self._target = target
@@ -91,7 +94,8 @@ class Draft:
         self._has_news = asyncio.Event()
         self._closed = asyncio.Event()
         self._showing: asyncio.Task[None] | None = None
-        self._key = uuid4().hex
+        self._namespace = turn_id or uuid4()
+        self._key = self._key_behind(message_id)
         self._may_be_sent = False
         self.message_id = message_id
         self.is_passed = False
@@ -199,9 +203,13 @@ class Draft:
             # It may show an earlier text, and be before a message that came meanwhile.
             self._has_news.set()
             self.is_passed = self.is_passed or was_passed
-        self._key, self._may_be_sent = uuid4().hex, False
+        self._key, self._may_be_sent = self._key_behind(message_id), False
         self.message_id = message_id
         await self._report(message_id)
+
+    def _key_behind(self, message_id: str | None) -> str:
+        """Return the key of the message that takes the place of another one, or of the first one."""
+        return uuid5(self._namespace, message_id or "").hex
 
 
 class Drafts:
@@ -272,6 +280,7 @@ class Drafts:
                 limit=self._limit,
                 budget=self._budget,
                 message_id=started.draft,
+                turn_id=turn_id,
             )
         while len(self._drafts) > _MAX_TURNS:
             self._forget(next(iter(self._drafts)), None)

@@ -242,6 +242,22 @@ async def test_a_message_whose_answer_got_lost_is_sent_again_with_its_key(
     assert reported == ["m1"]
 
 
+async def test_another_process_sends_the_draft_of_a_turn_with_the_same_key(
+    platform: Platform, reported: list[str]
+) -> None:
+    async def report(_turn_id: UUID, _target: Source, message_id: str) -> None:
+        reported.append(message_id)
+
+    for count in (1, 2):
+        process = Drafts(platform, report, interval=timedelta(0))
+        process.update(started())
+        process.update(piece("a"))
+        await eventually(lambda count=count: len(reported) == count)  # type: ignore[misc]
+        await process.close()
+    (first, _), (second, _) = platform.keys
+    assert first == second
+
+
 async def test_the_answer_waits_until_it_is_known_whether_there_is_a_message(
     platform: Platform, drafts: Drafts
 ) -> None:
