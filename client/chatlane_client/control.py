@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -32,6 +33,8 @@ class Signals:
         has_news: Set when there may be messages to take in.
         has_answer: Set when a question may have its answer.
         is_stopping: Whether the turn is to be handed back, because the worker stops.
+        calls: How often the attempt has made each call of the front end, by its digest.
+        calling: Held during such a call: a turn has one open question at a time.
     """
 
     def __init__(self, wind_down: timedelta = WIND_DOWN) -> None:
@@ -45,6 +48,8 @@ class Signals:
         self.is_stopping = False
         self.has_news = asyncio.Event()
         self.has_answer = asyncio.Event()
+        self.calls: Counter[str] = Counter()
+        self.calling = asyncio.Lock()
         self._working: asyncio.Future[Any] | None = None
         self._ending: asyncio.Task[None] | None = None
 

@@ -111,7 +111,7 @@ class Turn:
 
     @property
     def front_end(self) -> FrontEnd | None:
-        """Tools and context of the front end, from the newest message that has any."""
+        """Tools, context and state of the front end, from the newest message that has any."""
         given = [it.front_end for it in self.messages if it.front_end is not None]
         return given[-1] if given else None
 
@@ -268,6 +268,8 @@ class Turn:
     async def call_front_end(self, call: FrontEndCall, *, within: timedelta) -> QuestionAnswer:
         """Let the front end of the person run a tool, and return its result; see `FrontEndTools`.
 
+        Calls that are made at the same time wait for each other.
+
         Args:
             call: The call. The result of one that an earlier attempt has made is there already.
             within: Time for the result, at most 7 days.
@@ -277,11 +279,12 @@ class Turn:
             QuestionWithdrawnError: A person changed a message of the turn meanwhile.
             RefusedRequestError: The router is too old for such calls.
         """
-        if (known := await self.answer(call.id)) is not None:
-            return known
-        kind = QuestionKind.CALL
-        asked = Question(f"Run {call.name}", within, kind=kind, front_end_call=call)
-        return await self._voice().ask(asked)
+        async with self.signals.calling:
+            if not call.is_state and (known := await self.answer(call.id)) is not None:
+                return known
+            words = "Take the new state" if call.is_state else f"Run {call.name}"
+            asked = Question(words, within, kind=QuestionKind.CALL, front_end_call=call)
+            return await self._voice().ask(asked)
 
     async def answer(self, name: str = "answer") -> QuestionAnswer | None:
         """Return the answer to the question of this name that an earlier attempt has returned.

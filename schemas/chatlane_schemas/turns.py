@@ -99,7 +99,8 @@ class TurnMessage(StoredContent):
     front_end: FrontEnd | None = Field(
         default=None,
         exclude_if=is_left_out,
-        description="Tools and context of the front end. The front end of a person wrote all of it.",
+        description="Tools, context and state of the front end. The front end of a person wrote all of "
+        "it.",
     )
 
 

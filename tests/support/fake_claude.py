@@ -105,6 +105,10 @@ class FakeClaude(Transport):
             "hook_callback", callback_id=callback, input={}, tool_use_id="call-1"
         )
 
+    async def end(self) -> None:
+        """End as a process that dies."""
+        await self._frames.put(None)
+
     async def _act(self) -> None:
         async for frame in self._script(self):
             await self._frames.put(frame)

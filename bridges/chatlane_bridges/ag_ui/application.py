@@ -22,6 +22,7 @@ from chatlane_bridges.ag_ui.interrupts import Asked, answer, asked_by
 from chatlane_bridges.ag_ui.run_events import RunEvents
 from chatlane_bridges.ag_ui.settings import ORIGIN, AgUiSettings
 from chatlane_bridges.answers.answer_follower import Answer
+from chatlane_bridges.answers.answer_steps import NewState
 from chatlane_bridges.answers.answer_streams import AnswerStream, Place
 from chatlane_bridges.answers.conversations import Conversations
 from chatlane_bridges.answers.front_ends import FrontEndInput
@@ -161,6 +162,8 @@ async def _events(
             shown = events.end(part) if isinstance(part, Answer) else events.take(part)
             for event in shown:
                 yield event
+            if isinstance(part, NewState):
+                await stream.confirm(part)
     except Exception as exc:  # noqa: BLE001 - the client gets it as the last event
         problem = problem_of(exc)
         for event in events.fail(problem.message, problem.code):

@@ -1,4 +1,4 @@
-"""Read the tools, the context and the results of calls that a run brings from its front end."""
+"""Read tools, context, state and results of calls that a run brings from its front end."""
 
 import json
 import re
@@ -34,12 +34,14 @@ _LEFT: Final = "There is no result: the person wrote something else instead."
 
 
 def given_by(run_input: RunAgentInput) -> FrontEnd | None:
-    """Return tools and context of a run, if it has any.
+    """Return tools, context and state of a run, if it has any.
 
     Raises:
-        ValidationError: They are too many or too large, or a name or a schema cannot be used.
+        ValidationError: They are too many or too large, or a name, a schema or the state cannot be
+            used.
+        ApiProblem: The state is no JSON.
     """
-    if not run_input.tools and not run_input.context:
+    if not run_input.tools and not run_input.context and run_input.state is None:
         return None
     # Of dicts, so that an error names the tool.
     tools = [
@@ -54,7 +56,17 @@ def given_by(run_input: RunAgentInput) -> FrontEnd | None:
         {"description": entry.description, "value": entry.value}
         for entry in run_input.context or ()
     ]
-    return FrontEnd.model_validate({"tools": tools, "context": context})
+    given = {"tools": tools, "context": context, "state": _state_of(run_input)}
+    return FrontEnd.model_validate(given)
+
+
+def _state_of(run_input: RunAgentInput) -> str | None:
+    if run_input.state is None:
+        return None
+    try:
+        return json.dumps(run_input.state, allow_nan=False, ensure_ascii=False)
+    except (ValueError, RecursionError) as exc:
+        raise invalid("The state is no JSON.", "state") from exc
 
 
 def turn_of_results(messages: Sequence[Message]) -> UUID | None:

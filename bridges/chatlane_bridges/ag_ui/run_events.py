@@ -20,6 +20,7 @@ from ag_ui.core import (
     RunFinishedOutcome,
     RunFinishedSuccessOutcome,
     RunStartedEvent,
+    StateSnapshotEvent,
     TextMessageContentEvent,
     TextMessageEndEvent,
     TextMessageStartEvent,
@@ -31,7 +32,7 @@ from ag_ui.core import (
 
 from chatlane_bridges.ag_ui.interrupts import interrupt_of
 from chatlane_bridges.answers.answer_follower import Answer
-from chatlane_bridges.answers.answer_steps import Step, Thought, ToolCall
+from chatlane_bridges.answers.answer_steps import NewState, Step, Thought, ToolCall
 from chatlane_bridges.answers.front_ends import call_key
 from chatlane_schemas.live_turns import TurnOutcome
 
@@ -80,6 +81,9 @@ class RunEvents:
                 self._hidden_calls.add(part.id)
             else:
                 yield from self._call(self._tool_id(part.id), part.name, part.arguments)
+        elif isinstance(part, NewState):
+            yield from self._close()
+            yield StateSnapshotEvent(snapshot=part.values)
         elif part.id not in self._hidden_calls:
             tool_id = self._tool_id(part.id)
             yield ToolCallResultEvent(

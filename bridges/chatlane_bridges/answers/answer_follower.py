@@ -4,6 +4,7 @@ Live updates may get lost. The transcript decides what is said, and whether a tu
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -12,7 +13,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from chatlane_bridges.answers.answer_steps import AnswerSteps, Step
+from chatlane_bridges.answers.answer_steps import AnswerSteps, NewState, Step
 from chatlane_bridges.answers.answer_text import AnswerText
 from chatlane_bridges.answers.front_ends import FrontEndInput
 from chatlane_bridges.answers.person_service import PersonService
@@ -25,6 +26,7 @@ from chatlane_client import (
     TurnUpdate,
 )
 from chatlane_client.api.submission import answered
+from chatlane_schemas.content.front_end import FrontEndCall
 from chatlane_schemas.live_turns import (
     TurnAsked,
     TurnEnded,
@@ -103,6 +105,8 @@ class AnswerFollower:
         self._steps = AnswerSteps()
         # Texts of questions that are put beside the text.
         self._put_texts: set[str] = set()
+        # Questions whose new state was given.
+        self._offered: set[UUID] = set()
         # Steps that are to be given.
         self._new_steps: list[Step] = []
         self._ended: dict[UUID, TurnEnded] = {}
@@ -238,6 +242,9 @@ class AnswerFollower:
         if front_end is None:
             return await sessions.question(session_id)
         question = await sessions.question(session_id, front_end_calls=True)
+        if question is not None and (call := question.front_end_call) and call.is_state:
+            self._offer_state(question, call)
+            return None
         result = None if question is None else front_end.result_of(question)
         if question is None or result is None:
             return question
@@ -245,6 +252,12 @@ class AnswerFollower:
             # Otherwise another request has given a result, its time is over, or its attempt has ended.
             await sessions.reply(session_id, question.question_id, result)
         return None
+
+    def _offer_state(self, question: OpenQuestionView, call: FrontEndCall) -> None:
+        """Give a new state to the front end, once; it confirms that it has it."""
+        if question.turn_id == self.own_turn and question.question_id not in self._offered:
+            self._offered.add(question.question_id)
+            self._new_steps.append(NewState(question.question_id, json.loads(call.arguments)))
 
     def _whole(self, found: Submission) -> Answer:
         end = None if self.own_turn is None else self._ended.get(self.own_turn)

@@ -1,7 +1,8 @@
 """The thoughts and tool calls of an answer while it comes; each is given once."""
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 from chatlane_bridges.answers.answer_text import AnswerText
 from chatlane_bridges.answers.tool_rows import tool_calls_of
@@ -32,7 +33,14 @@ class ToolResult(NamedTuple):
     text: str
 
 
-Step: TypeAlias = Thought | ToolCall | ToolResult
+class NewState(NamedTuple):
+    """A new state for the front end, which the agent offers until it is confirmed."""
+
+    question_id: UUID
+    values: Mapping[str, Any]
+
+
+Step: TypeAlias = Thought | ToolCall | ToolResult | NewState
 
 
 class AnswerSteps:

@@ -1,17 +1,21 @@
 """Requests for answers, each followed in a task of its own, which no cancelled response cuts off."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from typing import Final
 
 from chatlane_bridges.answers.answer_follower import Answer, AnswerFollower, PutQuestion
-from chatlane_bridges.answers.answer_steps import Step
+from chatlane_bridges.answers.answer_steps import NewState, Step
 from chatlane_bridges.answers.front_ends import FrontEndInput
 from chatlane_bridges.answers.person_service import PersonService
-from chatlane_client import Submission
+from chatlane_client import ChatlaneClientError, Submission
 from chatlane_schemas.inbound import Attachment
 from chatlane_schemas.session_api.sessions import SessionView
+
+_log: Final = logging.getLogger("chatlane_bridges")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,15 @@ class AnswerStream:
                     return
         finally:
             self.leave()
+
+    async def confirm(self, state: NewState) -> None:
+        """Tell the turn that the client has a new state."""
+        sessions, session_id = self._service.sessions, self.submission.session.id
+        try:
+            await sessions.reply(session_id, state.question_id, "")
+        except ChatlaneClientError as exc:
+            # Another client of the person was faster, its time is over, or its attempt has ended.
+            _log.info("state_not_confirmed", extra={"error": type(exc).__name__})
 
     async def whole(self) -> Answer:
         """Return the whole answer.

@@ -1,4 +1,4 @@
-"""Hold what a front end gives to a run: tools, context, results of calls, and the text it has."""
+"""Hold what a front end gives to a run: tools, context, state, results of calls, its text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ class FrontEndInput:
     """The input of a run besides the words.
 
     Attributes:
-        given: Tools and context.
+        given: Tools, context and state.
         results: Results of calls of its tools, by turn and id of the call as `call_key` names them.
         text: The text of the answer that it has already.
         thoughts: The thoughts that it has.

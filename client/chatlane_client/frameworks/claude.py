@@ -38,11 +38,13 @@ from claude_agent_sdk import (
 )
 from claude_agent_sdk.types import PermissionResult
 
+from chatlane_client.api.front_end_tools import FrontEndTools
 from chatlane_client.errors import AgentUnavailableError, ChatlaneClientError, TurnFailedError
 from chatlane_client.frameworks.shared.approvals import denial_of
 from chatlane_client.frameworks.shared.display import Display
 from chatlane_client.frameworks.shared.failures import OPERATOR_PAUSE, failure_of, status_failure
 from chatlane_client.frameworks.shared.files import PDF, LoadedFile, files_of
+from chatlane_client.frameworks.shared.front_end import result_for_model
 from chatlane_client.frameworks.shared.kept_calls import KeptCalls
 from chatlane_client.frameworks.shared.options import TurnOptions, instructions_of
 from chatlane_client.frameworks.shared.rows import (
@@ -63,7 +65,18 @@ from chatlane_schemas.session_api.transcripts import TranscriptEntry
 
 _MAX_RESULT_CHARACTERS: Final = 2_000
 _TOOL_SERVER: Final = "turn"
+_FRONT_END_SERVER: Final = "front_end"
+_FRONT_END_PREFIX: Final = f"mcp__{_FRONT_END_SERVER}__"
 _ASK_TOOL: Final = "AskUserQuestion"
+_MAX_SCHEMA_DEPTH: Final = 20
+_SCHEMA_PARTS: Final = frozenset({"items", "additionalProperties"})
+_SCHEMA_LISTS: Final = frozenset({"anyOf", "oneOf", "allOf"})
+_SCHEMA_VALUES: Final = frozenset(
+    (
+        *("type", "title", "description", "enum", "const", "default", "required"),
+        *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
+    )
+)
 _STATUS_OF_ERROR: Final = {
     "authentication_failed": HTTPStatus.UNAUTHORIZED,
     "billing_error": HTTPStatus.PAYMENT_REQUIRED,
@@ -80,6 +93,7 @@ def turn_handler(
     transport_of: Callable[[ClaudeAgentOptions], Transport] | None = None,
     tools: Sequence[SdkMcpTool[Any]] = (),
     turn_options: TurnOptions | None = None,
+    has_front_end_tools: bool = False,
 ) -> Handler:
     """Return a handler that answers turns with the Claude Agent SDK.
 
@@ -99,12 +113,58 @@ def turn_handler(
             them `mcp__turn__` and their name. Their results are kept: another attempt at the turn
             does not call them with the same arguments again.
         turn_options: Limits and formats.
+        has_front_end_tools: The model may call the tools of the front end of a turn without approval,
+            as `mcp__front_end__` and their name. The front end writes their descriptions.
     """
     given = options or ClaudeAgentOptions()
-    if tools and not isinstance(given.mcp_servers, dict):
+    if (tools or has_front_end_tools) and not isinstance(given.mcp_servers, dict):
         raise ValueError("tools cannot be added to a file of MCP servers: pass a dict of them")
     limits = turn_options or TurnOptions()
-    return _Answering(given, model_of, transport_of, tuple(tools), limits).answer
+    return _Answering(
+        given, model_of, transport_of, tuple(tools), limits, has_front_end_tools
+    ).answer
+
+
+def front_end_tools(turn: Turn) -> list[SdkMcpTool[Any]]:
+    """Return the tools of the front end of a turn, for one run."""
+    tools = FrontEndTools(turn)
+
+    def called(name: str) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
+        async def call(arguments: dict[str, Any]) -> dict[str, Any]:
+            text = await result_for_model(tools, name, arguments)
+            return {"content": [{"type": "text", "text": text}]}
+
+        return call
+
+    return [
+        SdkMcpTool(
+            name=tool.name,
+            description=tool.description,
+            input_schema=_checkable(tool.schema_of_arguments()),
+            handler=called(tool.name),
+        )
+        for tool in tools.declared.values()
+    ]
+
+
+def _checkable(schema: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
+    """Return the part of a schema by which the SDK can check arguments.
+
+    The front end wrote the schema. A reference may name any address, and a pattern may take for ever.
+    """
+    if not isinstance(schema, dict):
+        return schema if isinstance(schema, bool) else {}
+    if depth > _MAX_SCHEMA_DEPTH:
+        return {}
+    kept: dict[str, Any] = {key: value for key, value in schema.items() if key in _SCHEMA_VALUES}
+    for key, value in schema.items():
+        if key == "properties" and isinstance(value, dict):
+            kept[key] = {name: _checkable(it, depth + 1) for name, it in value.items()}
+        elif key in _SCHEMA_PARTS:
+            kept[key] = _checkable(value, depth + 1)
+        elif key in _SCHEMA_LISTS and isinstance(value, list):
+            kept[key] = [_checkable(it, depth + 1) for it in value]
+    return kept
 
 
 def history_text(rows: Iterable[Row]) -> str:
@@ -157,7 +217,7 @@ def _indented(text: str) -> str:
 def _assistant_row(message: AssistantMessage) -> TranscriptRow | None:
     text = "".join(it.text for it in message.content if isinstance(it, TextBlock))
     calls = [
-        ToolCall(it.id, it.name, json.dumps(it.input, ensure_ascii=False))
+        ToolCall(it.id, _tool_name(it), json.dumps(it.input, ensure_ascii=False))
         for it in message.content
         if isinstance(it, ToolUseBlock)
     ]
@@ -167,6 +227,11 @@ def _assistant_row(message: AssistantMessage) -> TranscriptRow | None:
     ]
     words = "\n".join(it.thinking for it in thoughts if it.thinking)
     return assistant_row(text, calls, reasoning_of(words, data))
+
+
+def _tool_name(call: ToolUseBlock) -> str:
+    """Return the name of a tool; the front end knows its tools by their own."""
+    return call.name.removeprefix(_FRONT_END_PREFIX)
 
 
 def _results(message: UserMessage) -> list[ToolResultBlock]:
@@ -190,11 +255,13 @@ class _Answering:
     transport_of: Callable[[ClaudeAgentOptions], Transport] | None
     tools: tuple[SdkMcpTool[Any], ...]
     turn_options: TurnOptions
+    has_front_end_tools: bool
 
     async def answer(self, turn: Turn) -> Answer:
         """Run the CLI for a turn."""
-        run = _Run(turn, self.turn_options)
-        options = run.settings(self._with_tools(self._with_model(turn), KeptCalls(turn)))
+        run = _Run(turn, self.turn_options, has_front_end_tools=self.has_front_end_tools)
+        options = self._with_tools(self._with_model(turn), KeptCalls(turn))
+        options = run.settings(self._with_front_end(options, turn))
         transport = self.transport_of(options) if self.transport_of is not None else None
         try:
             return await run.answer(ClaudeSDKClient(options, transport))
@@ -214,6 +281,15 @@ class _Answering:
         server = create_sdk_mcp_server(_TOOL_SERVER, tools=kept)
         return replace(options, mcp_servers={**options.mcp_servers, _TOOL_SERVER: server})
 
+    def _with_front_end(self, options: ClaudeAgentOptions, turn: Turn) -> ClaudeAgentOptions:
+        # They keep what they return themselves.
+        tools = front_end_tools(turn) if self.has_front_end_tools else []
+        if not tools or not isinstance(options.mcp_servers, dict):
+            return options
+        server = create_sdk_mcp_server(_FRONT_END_SERVER, tools=tools)
+        servers = {**options.mcp_servers, _FRONT_END_SERVER: server}
+        return replace(options, mcp_servers=servers)
+
     def _with_model(self, turn: Turn) -> ClaudeAgentOptions:
         if self.model_of is None or turn.model_override is None:
             return self.options
@@ -223,7 +299,8 @@ class _Answering:
 class _Run:
     """One session of the CLI for a turn."""
 
-    def __init__(self, turn: Turn, options: TurnOptions) -> None:
+    def __init__(self, turn: Turn, options: TurnOptions, *, has_front_end_tools: bool) -> None:
+        self._has_front_end_tools = has_front_end_tools
         self._turn = turn
         self._options = options
         self._display = Display(turn)
@@ -290,7 +367,7 @@ class _Run:
         elif isinstance(message, AssistantMessage):
             for block in message.content:
                 if isinstance(block, ToolUseBlock):
-                    await self._display.show_call(block.id, block.name)
+                    await self._display.show_call(block.id, _tool_name(block))
         elif isinstance(message, UserMessage):
             for result in _results(message):
                 is_done = not result.is_error
@@ -319,6 +396,8 @@ class _Run:
                 for question in given.get("questions", ())
             }
             return PermissionResultAllow(updated_input={**given, "answers": answers})
+        if self._has_front_end_tools and name.startswith(_FRONT_END_PREFIX):
+            return PermissionResultAllow(updated_input=given)
         arguments = json.dumps(given, ensure_ascii=False)
         denial = await denial_of(self._turn, name, arguments, self._options)
         if denial is None:

@@ -10,7 +10,7 @@ The transcript is the memory: each turn is a thread of its own, named by the id 
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -25,15 +25,20 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt
+from pydantic_core import from_json, to_json
+from typing_extensions import override
 
+from chatlane_client.api.front_end_tools import FrontEndTools
 from chatlane_client.errors import ChatlaneClientError
 from chatlane_client.frameworks.shared.approvals import denial_of
 from chatlane_client.frameworks.shared.display import Display
 from chatlane_client.frameworks.shared.failures import failure_of
 from chatlane_client.frameworks.shared.files import PDF, LoadedFile, files_of
+from chatlane_client.frameworks.shared.front_end import result_for_model
 from chatlane_client.frameworks.shared.options import TurnOptions, instructions_of
 from chatlane_client.frameworks.shared.rows import (
     Row,
@@ -61,11 +66,12 @@ _THOUGHTS: Final = {"thinking", "redacted_thinking", "reasoning"}
 
 
 def turn_handler(
-    graph: Graph,
+    graph: Graph | Callable[[Turn], Graph],
     *,
     config_of: Callable[[Turn], RunnableConfig] | None = None,
     answer_interrupt: Answerer | None = None,
     options: TurnOptions | None = None,
+    shared_channels: Collection[str] = (),
 ) -> Handler:
     """Return a handler that answers turns with a graph.
 
@@ -78,15 +84,39 @@ def turn_handler(
       that ended.
 
     Args:
-        graph: A compiled graph. One without a checkpointer gets one in memory, for interrupts.
+        graph: A compiled graph, or a function that returns the graph of a turn, such as one with its
+            `front_end_tools`. A graph without a checkpointer gets one in memory, for interrupts.
         config_of: Returns configuration of a run, such as the model that a person chose
             (`turn.model_override`).
         answer_interrupt: Answers interrupts, instead of a question in the chat.
         options: Limits and formats.
+        shared_channels: Channels of the graph that the front end shares: a run begins with their
+            values in its state, and the front end gets the values after each step. The front end may
+            put anything into them.
     """
-    return _Answering(
-        graph, config_of, answer_interrupt or _asked(options or TurnOptions()), options
-    ).answer
+    answerer = answer_interrupt or _asked(options or TurnOptions())
+    return _Answering(graph, config_of, answerer, options, tuple(shared_channels)).answer
+
+
+def front_end_tools(turn: Turn) -> list[BaseTool]:
+    """Return the tools of the front end of a turn, for the graph of this turn."""
+    tools = FrontEndTools(turn)
+
+    def called(name: str) -> Callable[..., Awaitable[str]]:
+        async def call(**arguments: Any) -> str:  # noqa: ANN401 - by the schema of the front end
+            return await result_for_model(tools, name, arguments)
+
+        return call
+
+    return [
+        _FrontEndTool(
+            name=tool.name,
+            description=tool.description,
+            args_schema=tool.schema_of_arguments(),
+            coroutine=called(tool.name),
+        )
+        for tool in tools.declared.values()
+    ]
 
 
 def messages_of(rows: Iterable[Row]) -> list[AnyMessage]:
@@ -194,18 +224,22 @@ def _asked(options: TurnOptions) -> Answerer:
 class _Answering:
     """Answers turns with a graph."""
 
-    graph: Graph
+    graph: Graph | Callable[[Turn], Graph]
     config_of: Callable[[Turn], RunnableConfig] | None
     answer_interrupt: Answerer
     given_options: TurnOptions | None
+    shared_channels: tuple[str, ...]
 
     async def answer(self, turn: Turn) -> Answer:
         """Run the graph for a turn."""
         options = self.given_options or TurnOptions()
         graph = self.graph
+        if not isinstance(graph, CompiledStateGraph):
+            graph = graph(turn)
         if graph.checkpointer in (None, False):
             graph = graph.copy(update={"checkpointer": InMemorySaver()})
-        run = _Run(turn, graph, self._config(turn), options, self.answer_interrupt)
+        config, shared = self._config(turn), _SharedChannels(turn, self.shared_channels)
+        run = _Run(turn, graph, config, options, self.answer_interrupt, shared=shared)
         try:
             return await run.answer()
         except asyncio.CancelledError:
@@ -223,6 +257,44 @@ class _Answering:
         return {**config, "configurable": {**config.get("configurable", {}), **thread}}
 
 
+class _FrontEndTool(StructuredTool):
+    """A tool whose arguments may have any names, also those that LangChain gives to functions."""
+
+    coroutine: Callable[..., Awaitable[Any]]  # type: ignore[mutable-override]
+
+    @override
+    async def _arun(self, *args: Any, **kwargs: Any) -> Any:
+        return await self.coroutine(*args, **kwargs)
+
+
+class _SharedChannels:
+    """The channels of a graph that the front end of a turn shares."""
+
+    def __init__(self, turn: Turn, names: Sequence[str]) -> None:
+        self._names = names
+        self._front_end = FrontEndTools(turn)
+        self._is_followed = self._front_end.has_state
+
+    def values(self) -> dict[str, Any]:
+        """Return what the front end has in them."""
+        state = self._front_end.state
+        return {name: state[name] for name in self._names if name in state}
+
+    async def show(self, values: Mapping[str, Any]) -> None:
+        """Give the front end what has changed in them, unless the person has left it.
+
+        Raises:
+            FrontEndCallError: It is no JSON, or too large.
+        """
+        if not self._is_followed:
+            return
+        shared = {name: values[name] for name in self._names if name in values}
+        before = self._front_end.state
+        after = {**before, **from_json(to_json(shared, fallback=str))}
+        if after != before:
+            self._is_followed = await self._front_end.set_state(after)
+
+
 class _Run:
     """One run of a graph for a turn."""
 
@@ -233,12 +305,15 @@ class _Run:
         config: RunnableConfig,
         options: TurnOptions,
         answer_interrupt: Answerer,
+        *,
+        shared: _SharedChannels,
     ) -> None:
         self._turn = turn
         self._graph = graph
         self._config = config
         self._options = options
         self._answer_interrupt = answer_interrupt
+        self._shared = shared
         self._display = Display(turn)
         self._responding: str | None = None
         self._last_nodes: list[str] = []
@@ -248,12 +323,13 @@ class _Run:
         state = await self._graph.aget_state(self._config)
         given: Any = None
         if not state.values:
-            given = {"messages": await self._input()}
+            given = {**self._shared.values(), "messages": await self._input()}
         while given is not None or state.next:
             if given is None and state.interrupts:
                 given = Command(resume=await self._answers(state.interrupts))
             await self._step(given)
             given, state = None, await self._graph.aget_state(self._config)
+            await self._shared.show(state.values)
             if state.next and not state.interrupts:
                 await self._take_in(state.values["messages"])
         produced = _produced(state.values["messages"])

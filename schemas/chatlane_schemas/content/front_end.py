@@ -1,19 +1,21 @@
-"""Define what the front end of a person gives to an agent: its tools, and what it shows."""
+"""Define what the front end of a person gives to an agent: its tools, its state, and what it shows."""
 
 import json
-from typing import Annotated, Any, Final
+from operator import not_
+from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from chatlane_schemas.envelope import Record
-from chatlane_schemas.fields import Text
+from chatlane_schemas.fields import Flag, Text, is_left_out
 
 MOST_TOOLS: Final = 64
 MOST_ENTRIES: Final = 64
-# Both are stored with each message, and have to fit into one with its text.
+# They are stored with each message, and have to fit into one with its text.
 LARGEST_TOOLS: Final = 64 * 1024
 LARGEST_CONTEXT: Final = 32 * 1024
+LARGEST_STATE: Final = 32 * 1024
 # Results and arguments are kept as steps of a turn; JSON in a JSON text is up to twice as long.
 LARGEST_ARGUMENTS: Final = 60 * 1024
 
@@ -74,6 +76,14 @@ def _checked_context(entries: tuple[ContextEntry, ...]) -> tuple[ContextEntry, .
     return entries
 
 
+def _checked_state(text: str) -> str:
+    if len(text.encode()) > LARGEST_STATE:
+        limit = {"most": LARGEST_STATE}
+        raise PydanticCustomError("large_state", "the state has more than {most} bytes", limit)
+    return text
+
+
+State = Annotated[JsonObjectText, AfterValidator(_checked_state)]
 Tools = Annotated[
     tuple[FrontEndTool, ...],
     Field(max_length=MOST_TOOLS, fail_fast=True),
@@ -93,19 +103,45 @@ class FrontEnd(Record):
         default=(), repr=False, description="Its tools, each under a name of its own."
     )
     context: Context = Field(default=(), repr=False, description="What it shows or knows.")
+    state: State | None = Field(
+        default=None,
+        repr=False,
+        exclude_if=is_left_out,
+        description="The state that it shares with the agent, as JSON text of at most 32 KiB; without "
+        "it the front end shares none.",
+    )
+
+    def shared_state(self) -> dict[str, Any]:
+        """Return the state that it shares; without any, an empty one."""
+        state: dict[str, Any] = json.loads(self.state or "{}")
+        return state
 
 
 class FrontEndCall(Record):
-    """A call of a tool of the front end.
+    """A call of a tool of the front end, or a new state for it.
 
-    The `value` of the `TurnReply` to its question is the result, as the front end wrote it.
+    The `value` of the `TurnReply` to its question is the result, as the front end wrote it. The reply
+    to a new state has an empty one.
     """
 
     id: CallId = Field(
         description="Id of the call in its turn. Each attempt at the turn gives the same call the "
-        "same id; the service keeps its result for the next attempt."
+        "same id; the service keeps its result for the next attempt. A new state is not kept."
     )
     name: ToolName = Field(description="Name of the tool.")
     arguments: Annotated[JsonObjectText, Field(max_length=LARGEST_ARGUMENTS)] = Field(
-        default="{}", repr=False, description="The arguments as JSON text."
+        default="{}", repr=False, description="The arguments, or the new state, as JSON text."
     )
+    is_state: Flag = Field(
+        default=False,
+        # Left out if false, so that the digest of a request is the same as in older routers.
+        exclude_if=not_,
+        description="Whether the front end is to replace its state by the arguments, and to run no "
+        "tool.",
+    )
+
+    @model_validator(mode="after")
+    def _has_room_for_its_state(self) -> Self:
+        if self.is_state:
+            _checked_state(self.arguments)
+        return self

@@ -79,7 +79,8 @@ class SessionSubmit(SessionChange):
     front_end: FrontEnd | None = Field(
         default=None,
         exclude_if=is_left_out,
-        description="Tools and context of the front end, for the turn that answers the message.",
+        description="Tools, context and state of the front end, for the turn that answers the "
+        "message.",
     )
 
     @model_validator(mode="after")

@@ -66,6 +66,7 @@ _WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "tool_names": "two tools have the same name",
         "large_tools": "names, descriptions and schemas are larger than 64 KiB",
         "large_context": "is larger than 32 KiB",
+        "large_state": "is larger than 32 KiB",
         "draft_size": "is larger than 16 kB",
         "origin": "is reserved for sessions that messages open",
     }

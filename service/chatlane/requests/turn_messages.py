@@ -148,7 +148,7 @@ async def _refusal(request: TurnAsk, turn: Turn, call: Call) -> ApiError | None:
 def _kept_as(request: TurnAsk) -> str | None:
     """Return the name under which a later attempt finds the answer, or None if it is not kept."""
     if request.front_end_call is not None:
-        return request.front_end_call.id
+        return None if request.front_end_call.is_state else request.front_end_call.id
     return request.park_as
 
 

@@ -236,6 +236,26 @@ async def test_the_front_end_runs_each_call_of_its_tools_once(stage: Stage, nats
     assert "blue" not in stage.log()
 
 
+async def test_the_agent_and_the_front_end_share_a_state(stage: Stage, nats_url: str) -> None:
+    """A worker that is killed between two states sends them again; the next run has the last one."""
+    reading, run = await stage.start("count", program="state.mjs")
+    await eventually(lambda: run.all("STATE_SNAPSHOT", "snapshot"), PATIENCE)
+    await stage.worker.kill()
+    stage.worker.start()
+    await eventually(lambda: len(run.all("STATE_SNAPSHOT", "snapshot")) == 2, PATIENCE)
+    stage.go.touch()
+    await reading
+    assert not run.has_failed
+    counts = [state["count"] for state in run.all("STATE_SNAPSHOT", "snapshot")]
+    assert counts == [2, 2, 3, 4, 5]
+    assert run.all("STATE", "state") == [{"count": 3}, {"count": 5}]
+    first, second = "from 1 to 3", "from 3 to 5"
+    assert run.text.replace("I begin count, ", "") == f"{first}{second}"
+    assert run.all("RUN_FINISHED", "outcome") == [{"type": "success"}] * 2
+    assert await said(nats_url) == [["count", "count"]]
+    assert "snapshot" not in stage.log()
+
+
 def messages_to(messages: list[dict[str, Any]]) -> int:
     """Return the place behind the last result in a list of messages."""
     return max(place for place, it in enumerate(messages, 1) if it["role"] == "tool")
@@ -263,6 +283,8 @@ async def refuse(stage: Stage) -> None:
         ({"messages": [words, {**result, "toolCallId": "0" * 64}]}, "messages"),
         ({"messages": [words], "tools": [{**tool, "name": "two words"}]}, "tools.0.name"),
         ({"messages": [words], "tools": [tool, tool]}, "tools"),
+        ({"messages": [words], "state": ["words"]}, "state"),
+        ({"messages": [words], "state": {"words": "x" * 33_000}}, "state"),
         ({"messages": [words], "resume": [answer]}, "resume"),
         ({"messages": [words], "resume": [{**answer, "payload": 1}]}, "resume"),
         ({"messages": [words], "resume": [answer, answer]}, "resume"),

@@ -241,6 +241,20 @@ async def test_the_next_attempt_finds_the_result_of_a_call_of_a_tool(desk: Desk)
     assert await desk.kernel.value("SELECT count(*) FROM turn_steps") == 0
 
 
+async def test_a_new_state_of_a_front_end_is_offered_and_not_kept(desk: Desk) -> None:
+    claimed = await desk.claimed()
+    state = FrontEndCall(id="1" * 32, name="state", arguments='{"colour": "blue"}', is_state=True)
+    asked = await desk.ask(claimed, front_end_call=state, options=())
+    session_id = session_of(claimed)
+    assert await desk.open_question(session_id, calls=True) is None
+    shown = await desk.open_question(session_id, front_end_calls=True)
+    assert shown is not None
+    assert shown.front_end_call == state
+    assert (await desk.reply(claimed, asked, value="")).error is None
+    assert (await desk.state(claimed, asked)).answer == ""
+    assert await desk.kernel.value("SELECT count(*) FROM turn_steps") == 0
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -2,8 +2,9 @@
 
 Usage: `python waiting_worker.py NATS_URL AGENT GO_FILE`. It answers `ask ...` after a permission, `write
 PATH` after it has written that file in the editor,
-`look ...` after a thought and a tool call, `paint ...` after three calls of a tool of the front end, and
-everything else when the file is there.
+`look ...` after a thought and a tool call, `paint ...` after three calls of a tool of the front end, `count
+...` after it has counted in the state of the front end, before and after the file is there, and everything
+else when the file is there.
 """
 
 import asyncio
@@ -46,6 +47,13 @@ async def main(nats_url: str, agent: str, go: Path) -> None:
             results = [await front_end.call("set_colour", {"colour": it}) for it in COLOURS]
             values = [entry.value for entry in (given.context if given else ())]
             return f"I begin {turn.text}, {' '.join((*results, *values))}"
+        if turn.text.startswith("count"):
+            front_end = FrontEndTools(turn)
+            begun = front_end.state["count"]
+            await front_end.set_state({"count": begun + 1})
+            await eventually(go.exists, timedelta(minutes=5))
+            await front_end.set_state({"count": begun + 2})
+            return f"I begin {turn.text}, from {begun} to {front_end.state['count']}"
         await eventually(go.exists, timedelta(minutes=5))
         return f"I begin {turn.text}, and I am done."
 

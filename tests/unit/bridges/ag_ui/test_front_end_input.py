@@ -58,6 +58,8 @@ def test_a_run_gives_tools_and_context() -> None:
         ({"tools": [TOOL | {"name": "of colour"}]}, "tools.0.name"),
         ({"tools": [TOOL | {"parameters": ["colour"]}]}, "tools.0.parameters"),
         ({"context": [ENTRY] * 65}, "context"),
+        ({"state": "colour"}, "state"),
+        ({"state": {"colour": "ü" * 17_000}}, "state"),
         ({"context": [ENTRY | {"value": "x" * 33_000}]}, "context"),
     ],
 )
@@ -69,6 +71,18 @@ def test_what_cannot_be_used_is_refused_without_its_words(
     problem = problem_of(caught.value)
     assert (problem.status, problem.param) == (400, param)
     assert "colour" not in problem.message
+
+
+def test_a_run_shares_its_state() -> None:
+    given = given_by(run_with(WORDS, state={"name": "Zoë"}))
+    assert given is not None
+    assert given.shared_state() == {"name": "Zoë"}
+    empty = given_by(run_with(WORDS, state={}))
+    assert empty is not None
+    assert (empty.state, empty.shared_state()) == ("{}", {})
+    without = given_by(run_with(WORDS, context=[ENTRY], state=None))
+    assert without is not None
+    assert (without.state, without.shared_state()) == (None, {})
 
 
 def test_a_result_at_the_end_names_its_turn() -> None:

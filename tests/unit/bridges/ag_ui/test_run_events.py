@@ -7,7 +7,7 @@ from ag_ui.core import EventType
 
 from chatlane_bridges.ag_ui.run_events import RunEvents
 from chatlane_bridges.answers.answer_follower import Answer
-from chatlane_bridges.answers.answer_steps import ToolCall, ToolResult
+from chatlane_bridges.answers.answer_steps import NewState, ToolCall, ToolResult
 from chatlane_schemas.content.front_end import FrontEndCall
 from chatlane_schemas.content.questions import QuestionKind
 from chatlane_schemas.questions import OpenQuestionView
@@ -43,3 +43,13 @@ def test_a_front_end_sees_calls_of_the_agents_own_tools() -> None:
     shown = [*events.take(ToolCall("1", "search")), *events.take(ToolResult("1", "Here."))]
     kinds = [event.type for event in shown]
     assert kinds == [EventType.TOOL_CALL_START, EventType.TOOL_CALL_END, EventType.TOOL_CALL_RESULT]
+
+
+def test_a_new_state_ends_the_text_before_it() -> None:
+    events = RunEvents("thread", "run")
+    state = NewState(UUID(int=5), {"colour": "blue"})
+    shown = [*events.take("Wait, "), *events.take(state), *events.take("done.")]
+    kinds = [event.type for event in shown]
+    text = [EventType.TEXT_MESSAGE_START, EventType.TEXT_MESSAGE_CONTENT]
+    assert kinds == [*text, EventType.TEXT_MESSAGE_END, EventType.STATE_SNAPSHOT, *text]
+    assert shown[3].model_dump()["snapshot"] == {"colour": "blue"}
