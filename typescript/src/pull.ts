@@ -1,7 +1,8 @@
-// Fetch messages from a durable, one for each request.
+// Fetch messages from a durable, never more than there is room for.
 //
 // The consumer of the nats.js packages asks for many messages ahead. A process that hangs would keep
-// those from all others until `ack_wait` is over, so a request here is for one message.
+// those from all others until `ack_wait` is over. So a request here is for one message, and for twice
+// as many as the last one only while there is room and they arrive fast.
 
 import type { Msg, Subscription } from "@nats-io/transport-node";
 import type { Connection } from "./connection.js";
@@ -11,8 +12,11 @@ import { Flag, now } from "./timing.js";
 const ASKED_FOR_MS = 1000;
 // The server says that a request is over; if that gets lost, it is over after this time.
 const SAID_WITHIN_MS = 250;
+// A request that was filled within this time had more messages behind it.
+const SOON_MS = 50;
 // No message in time.
 const OVER = new Set([404, 408]);
+const NO_DATA = new Uint8Array();
 
 /** The durable does not answer as it should. */
 export class PullError extends Error {
@@ -29,11 +33,17 @@ export class Delivered {
   readonly deliveries: number;
   /** When the message was stored, by the clock of the server; milliseconds since 1970. */
   readonly storedAt: number;
+  readonly subject: string;
+  readonly #reply: string | undefined;
+  #data: Uint8Array;
 
   constructor(
     private readonly connection: Connection,
-    readonly msg: Msg,
+    msg: Msg,
   ) {
+    this.subject = msg.subject;
+    this.#reply = msg.reply;
+    this.#data = msg.data;
     // $JS.ACK.<stream>.<durable>.<...>, or the same with domain and account before the stream.
     const tokens = msg.reply?.split(".") ?? [];
     const first = tokens.length > 9 ? 6 : 4;
@@ -44,12 +54,13 @@ export class Delivered {
     this.storedAt = (at ?? 0) / 1e6;
   }
 
-  get subject(): string {
-    return this.msg.subject;
+  get data(): Uint8Array {
+    return this.#data;
   }
 
-  get data(): Uint8Array {
-    return this.msg.data;
+  /** Free the memory of the body; the message can still be acknowledged. */
+  dropData(): void {
+    this.#data = NO_DATA;
   }
 
   ack(): void {
@@ -69,8 +80,8 @@ export class Delivered {
 
   /** What gets lost here costs nothing: the server delivers the message again after `ack_wait`. */
   #settle(word: string): void {
-    if (this.msg.reply && this.connection.isConnected) {
-      this.connection.nats.publish(this.msg.reply, word);
+    if (this.#reply && this.connection.isConnected) {
+      this.connection.nats.publish(this.#reply, word);
     }
   }
 }
@@ -83,7 +94,9 @@ export class Pull {
   readonly #arrived: Delivered[] = [];
   #failure: PullError | undefined;
   #number = 0;
-  #isOutstanding = false;
+  #size = 1;
+  #outstanding = 0;
+  #askedAt = 0;
   #overAt = 0;
   #generation = -1;
 
@@ -101,8 +114,13 @@ export class Pull {
     });
   }
 
-  /** Return the next message, or null if none comes in time. */
-  async take(ms: number, signal?: AbortSignal): Promise<Delivered | null> {
+  /** Messages that arrived and were not taken. */
+  get arrived(): readonly Delivered[] {
+    return this.#arrived;
+  }
+
+  /** Return the next message, or null if none comes in time; `room` is for how many there is room. */
+  async take(ms: number, signal?: AbortSignal, room = 1): Promise<Delivered | null> {
     const until = now() + ms;
     for (;;) {
       const first = this.#arrived.shift();
@@ -113,7 +131,7 @@ export class Pull {
         throw failure;
       }
       if (now() >= until || signal?.aborted) return null;
-      if (!this.#isOpen) this.#ask();
+      if (!this.#isOpen) this.#ask(room);
       this.#came.clear();
       await this.#came.wait(Math.min(until, this.#overAt) - now(), signal);
     }
@@ -131,15 +149,17 @@ export class Pull {
 
   get #isOpen(): boolean {
     const isSame = this.#generation === this.connection.generation;
-    return this.#isOutstanding && isSame && now() < this.#overAt;
+    return this.#outstanding > 0 && isSame && now() < this.#overAt;
   }
 
-  #ask(): void {
+  #ask(room: number): void {
     this.#generation = this.connection.generation;
     this.#number += 1;
-    this.#isOutstanding = true;
-    this.#overAt = now() + ASKED_FOR_MS + SAID_WITHIN_MS;
-    const body = JSON.stringify({ batch: 1, expires: ASKED_FOR_MS * 1e6 });
+    this.#size = Math.min(room, this.#size);
+    this.#outstanding = this.#size;
+    this.#askedAt = now();
+    this.#overAt = this.#askedAt + ASKED_FOR_MS + SAID_WITHIN_MS;
+    const body = JSON.stringify({ batch: this.#size, expires: ASKED_FOR_MS * 1e6 });
     this.connection.nats.publish(this.#subject, body, { reply: `${this.#inbox}.${this.#number}` });
   }
 
@@ -147,9 +167,13 @@ export class Pull {
     const status = msg.headers?.code ?? 0;
     if (status === 0) {
       this.#arrived.push(new Delivered(this.connection, msg));
-      this.#isOutstanding = false;
+      this.#outstanding -= 1;
+      if (this.#outstanding === 0) {
+        this.#size = now() - this.#askedAt < SOON_MS ? 2 * this.#size : 1;
+      }
     } else if (msg.subject === `${this.#inbox}.${this.#number}`) {
-      this.#isOutstanding = false;
+      this.#outstanding = 0;
+      this.#size = 1;
       if (!OVER.has(status)) {
         this.#failure = new PullError(`${status} ${msg.headers?.description ?? ""}`.trim());
       }

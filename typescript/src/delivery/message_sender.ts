@@ -6,7 +6,7 @@ import { ChatGone, RetryAfter, Undeliverable } from "../errors.js";
 import type { Locks } from "../locks.js";
 import { described } from "../logs.js";
 import type { Delivered } from "../pull.js";
-import { backoff, now, pause } from "../timing.js";
+import { backoff, type Flag, now, pause } from "../timing.js";
 import { DeliveryEnded } from "./delivery_lease.js";
 import { chatOf, type RateBudget } from "./rate_budget.js";
 import {
@@ -32,7 +32,8 @@ export interface Entry {
   id: string;
   sessionId: string;
   outSeq: number;
-  message: OutboundMessage;
+  /** Undefined while the server keeps the message, because its chat has to wait. */
+  message: OutboundMessage | undefined;
   /** The newest copy, which is the one to acknowledge. */
   raw: Delivered;
   /** Whether the server gave the message to a process before. */
@@ -41,6 +42,8 @@ export interface Entry {
   attempts: number;
   givenUp: DeliveryFailure | undefined;
   progress: Progress | undefined;
+  /** Set when the server has delivered the message again. */
+  came: Flag;
 }
 
 /** The last token of the subject of a message. */
@@ -77,27 +80,27 @@ export class MessageSender {
   ) {}
 
   /** Try once, report the outcome, and return what to do with the message. */
-  async attempt(entry: Entry): Promise<Outcome> {
-    const progress = await this.#progressOf(entry);
+  async attempt(entry: Entry, message: OutboundMessage): Promise<Outcome> {
+    const progress = await this.#progressOf(entry, message);
     if (progress.isFinal) return { kind: "delivered" };
     return await this.sending.run(tokenOf(entry), async () => {
       const { givenUp } = entry;
       const outcome: Outcome =
         givenUp === undefined
-          ? await this.#try(entry, progress)
+          ? await this.#try(entry, message, progress)
           : { kind: "given_up", failure: givenUp, isChatGone: false };
-      return (await this.#tell(entry, outcome)) ? outcome : { kind: "stopped" };
+      return (await this.#tell(entry, message, outcome)) ? outcome : { kind: "stopped" };
     });
   }
 
-  async #try(entry: Entry, progress: Progress): Promise<Outcome> {
+  async #try(entry: Entry, message: OutboundMessage, progress: Progress): Promise<Outcome> {
     const about = { session_id: entry.sessionId, out_seq: entry.outSeq };
     entry.attempts += 1;
     const sent = new AbortController();
-    const reporting = this.#reportHanded(entry, sent.signal).catch(() => {});
+    const reporting = this.#reportHanded(entry, message, sent.signal).catch(() => {});
     try {
-      await this.send(entry.message, progress, async () => {
-        if (!(await this.#report(entry, "handed"))) throw new DeliveryEnded();
+      await this.send(message, progress, async () => {
+        if (!(await this.#report(entry, message, "handed"))) throw new DeliveryEnded();
       });
       return { kind: "delivered" };
     } catch (error) {
@@ -112,7 +115,7 @@ export class MessageSender {
         };
       }
       if (error instanceof RetryAfter) {
-        this.budget.pauseAfter(error, chatOf(entry.message.target));
+        this.budget.pauseAfter(error, chatOf(message.target));
         this.connection.log("outbound_rate_limited", about);
         return this.#again(entry, error.seconds * 1000, "rate_limited");
       }
@@ -135,21 +138,21 @@ export class MessageSender {
   }
 
   /** Report an outcome; false if the process ends before the report is stored. */
-  async #tell(entry: Entry, outcome: Outcome): Promise<boolean> {
+  async #tell(entry: Entry, message: OutboundMessage, outcome: Outcome): Promise<boolean> {
     switch (outcome.kind) {
       case "delivered":
-        return await this.#report(entry, "delivered");
+        return await this.#report(entry, message, "delivered");
       case "given_up":
-        return await this.#report(entry, "failed", outcome.failure);
+        return await this.#report(entry, message, "failed", outcome.failure);
       case "retry":
         if (outcome.failure === "unknown" && entry.attempts <= QUIET_ATTEMPTS) return true;
-        return await this.#report(entry, "failed", outcome.failure, outcome.ms);
+        return await this.#report(entry, message, "failed", outcome.failure, outcome.ms);
       case "stopped":
         return false;
     }
   }
 
-  async #progressOf(entry: Entry): Promise<Progress> {
+  async #progressOf(entry: Entry, message: OutboundMessage): Promise<Progress> {
     if (entry.progress !== undefined) return entry.progress;
     const chat = tokenOf(entry);
     const isEarlier = entry.raw.storedAt < this.#beganAt;
@@ -162,23 +165,24 @@ export class MessageSender {
     const isFirst = isEarlier && !this.#continued.has(chat);
     progress.mayBeSent = entry.wasHanded || isFirst;
     if (isFirst) this.#continued.add(chat);
-    const { edits } = entry.message;
+    const { edits } = message;
     if (edits != null) {
       const edited = { id: edits, sessionId: entry.sessionId };
       progress.editedIds = (await this.finder.find(edited, chat))?.messageIds ?? [];
     }
-    if (found !== undefined) await this.#report(entry, "unknown");
+    if (found !== undefined) await this.#report(entry, message, "unknown");
     return progress;
   }
 
-  async #reportHanded(entry: Entry, sent: AbortSignal): Promise<void> {
+  async #reportHanded(entry: Entry, message: OutboundMessage, sent: AbortSignal): Promise<void> {
     await pause(REPORTED_AFTER_MS, sent);
-    if (!sent.aborted) await this.#report(entry, "handed");
+    if (!sent.aborted) await this.#report(entry, message, "handed");
   }
 
   /** Store a receipt, unless the last one says the same; false if the process ends. */
   async #report(
     entry: Entry,
+    message: OutboundMessage,
     state: DeliveryState,
     failure?: DeliveryFailure,
     retryInMs?: number,
@@ -190,7 +194,7 @@ export class MessageSender {
     if (isKnown && now() - progress.reportedAt < REPORTED_EVERY_MS) return true;
     progress.reported = key;
     progress.reportedAt = now();
-    return await this.receipts.write(receiptOf(entry.message, progress, state, failure, retryInMs));
+    return await this.receipts.write(receiptOf(message, progress, state, failure, retryInMs));
   }
 }
 
