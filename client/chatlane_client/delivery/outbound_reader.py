@@ -105,6 +105,9 @@ class OutboundReader:
         self._order: SessionOrder[Delivery] = SessionOrder()
         self._queues = ChatQueues(client, sender, stopping, show_pause)
         self._orphans = _Orphans()
+        # Monotonic time until which the server keeps a message that this process cannot decode, by
+        # its stream sequence.
+        self._not_understood: dict[int, float] = {}
         self._numbers = DeliveryNumbers()
         # Longest time until the server redelivers an unacknowledged message; read from the durable.
         self._redelivered_within = 0.0
@@ -170,11 +173,12 @@ class OutboundReader:
         except DecodeError as exc:
             # The message may be of a newer release: kept for an adapter that understands it.
             _log.error("outbound_not_understood", extra={"error": str(exc)})
-            await raw.nak(delay=_SET_BACK_FOR.total_seconds())
+            await self._set_aside(raw)
             return ()
         if (message.target.platform, message.target.account) != self._account:
             # No permission keeps JetStream from storing messages of another account here.
             _log.error("outbound_foreign", extra=_delivery(message, raw).about())
+            self._note_orphan(raw)
             await raw.term()
             return ()
         held = self._queues.held.get(message.id)
@@ -214,9 +218,21 @@ class OutboundReader:
             },
         )
 
-    async def _admit(self, delivery: Delivery) -> tuple[Delivery, ...]:
-        if self._orphans.include(delivery.raw):
+    def _note_orphan(self, raw: Msg) -> None:
+        """Record that a message has arrived if it is one that the server gave to a lost reader."""
+        if self._orphans.include(raw):
             self._orphans = self._orphans.less_one(_SETTLE_MARGIN.total_seconds())
+
+    async def _set_aside(self, raw: Msg) -> None:
+        """Give a message back that this process cannot decode; it is no message of a lost reader."""
+        if self._not_understood.pop(raw.metadata.sequence.stream, None) is None:
+            self._note_orphan(raw)
+        until = monotonic() + (_SET_BACK_FOR + _SETTLE_MARGIN).total_seconds()
+        self._not_understood[raw.metadata.sequence.stream] = until
+        await raw.nak(delay=_SET_BACK_FOR.total_seconds())
+
+    async def _admit(self, delivery: Delivery) -> tuple[Delivery, ...]:
+        self._note_orphan(delivery.raw)
         place, ready = self._order.admit(
             delivery.session_id,
             delivery.out_seq,
@@ -320,14 +336,26 @@ class OutboundReader:
             self._orphans = _Orphans()
 
     def _count_foreign(self, info: ConsumerInfo, source: Pull) -> int:
-        """Return how many unacknowledged messages this process does not have."""
+        """Return how many unacknowledged messages this process does not know."""
         self._queues.ack_wait = info.config.ack_wait or self._queues.ack_wait
         # Another process may have given messages back for that long.
         longest = set_back_seconds(self._queues.ack_wait, info.num_ack_pending or 0)
         self._redelivered_within = longest + _SETTLE_MARGIN.total_seconds()
         through = info.delivered.consumer_seq if info.delivered else 0
-        arrived = sum(it.metadata.sequence.consumer <= through for it in source.arrived)
-        return (info.num_ack_pending or 0) - len(self._queues.held) - arrived
+        now = monotonic()
+        # After that time another process has the message, or it is gone.
+        self._not_understood = {
+            sequence: until for sequence, until in self._not_understood.items() if until > now
+        }
+        # What has arrived may be another copy of a message that the server keeps for this process.
+        mine = {delivery.sequence for delivery in self._queues.held.values()}
+        mine |= self._not_understood.keys()
+        mine |= {
+            it.metadata.sequence.stream
+            for it in source.arrived
+            if it.metadata.sequence.consumer <= through
+        }
+        return (info.num_ack_pending or 0) - len(mine)
 
     async def _find_consumer(self) -> ConsumerInfo | None:
         """Return the state of the durable, or None if this process may not see it."""

@@ -701,6 +701,28 @@ async def test_what_is_not_understood_is_kept(client: Client, speaker: Speaker) 
     assert await one_is_out()
 
 
+@pytest.mark.slow
+async def test_what_is_not_understood_is_no_message_of_a_lost_reader(
+    mortal_bus: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    chats = Chats()
+    subject = subjects.outbound(PLATFORM, ACCOUNT, subjects.chat_token("other"))
+    async with (
+        open_connection(mortal_bus.url, name="speaker") as speaking,
+        open_connection(mortal_bus.url, name="adapter") as client,
+        delivering(client, chats.deliver),
+    ):
+        speaker = Speaker(speaking)
+        await speaking.jetstream().publish(subject, b'{"v": 2}')
+        await eventually(lambda: "outbound_not_understood" in caplog.messages)
+        await mortal_bus.kill()
+        await mortal_bus.start()
+        await speaker.say(1)
+        await chats.until_said("1")
+    assert "outbound_orphans_expected" not in caplog.messages
+
+
 async def test_what_is_for_another_account_is_not_delivered(
     client: Client, speaker: Speaker, caplog: pytest.LogCaptureFixture
 ) -> None:
