@@ -2,7 +2,14 @@
 
 import { createHash } from "node:crypto";
 import { type Connection, type ConnectionOptions, openConnection } from "./connection.js";
-import type { Cursor, InboundEvent, OutboundMessage, Source } from "./contract.js";
+import type {
+  ApiReply,
+  Cursor,
+  InboundEvent,
+  OutboundMessage,
+  RoomMembers,
+  Source,
+} from "./contract.js";
 import { PARKED_FROM_MS } from "./delivery/chat_queues.js";
 import { DeliveryLease } from "./delivery/delivery_lease.js";
 import { MessageSender, type SendAll } from "./delivery/message_sender.js";
@@ -22,9 +29,16 @@ import { type DraftOptions, type DraftPlatform, Drafts } from "./live/drafts.js"
 import { TurnReader } from "./live/turn_reader.js";
 import { type ShowTyping, TypingIndicator } from "./live/typing_indicator.js";
 import { Locks } from "./locks.js";
-import { chatToken, cursor, declaredName, inbound, outboundDurable } from "./subjects.js";
+import {
+  apiForAccount,
+  chatToken,
+  cursor,
+  declaredName,
+  inbound,
+  outboundDurable,
+} from "./subjects.js";
 import { backoff, now, pause } from "./timing.js";
-import { decode, publishStored, type Stored, stamp } from "./wire.js";
+import { ask, decode, publishStored, type Stored, stamp } from "./wire.js";
 
 // A receipt that is not confirmed is published again, unless the process is to stop.
 const RECEIPT_PATIENCE_MS = 5000;
@@ -247,6 +261,36 @@ export class AdapterClient {
         if (!signal.aborted) throw error;
       }
     }, this.stopping);
+  }
+
+  /**
+   * Report all members of a room, who may read its shared conversations if the settings say so.
+   *
+   * Report a room after each change, and again before the report ends. The ids are those of events;
+   * a room has at most 5,000 members. `readAt` is a time before the members were read from the
+   * platform: a report with an earlier one than the kept report changes nothing, and throws
+   * `StaleRequestError`. The service keeps a report until `until`, for at most two hours. After
+   * `UnansweredRequestError`, send a report with newer members.
+   */
+  async reportMembers(
+    chatId: string,
+    members: readonly string[],
+    options: { readAt: Date; until: Date; scope?: string },
+  ): Promise<void> {
+    const { platform, account } = this;
+    const request: RoomMembers = {
+      ...stamp(),
+      at: options.readAt.toISOString(),
+      platform,
+      account,
+      scope: options.scope ?? null,
+      chat_id: chatId,
+      members: [...members],
+      until: options.until.toISOString(),
+    };
+    const principal = this.connection.principal ?? "adapter";
+    const subject = apiForAccount(principal, "room", "members", platform, account);
+    await ask<ApiReply>(this.connection, subject, request);
   }
 
   /** Return how far an earlier process has read the platform; undefined if nothing was saved. */

@@ -73,6 +73,9 @@ export class EditorCallError extends PermanentError {
   }
 }
 
+/** A call of a tool of the front end of a turn has no result. */
+export class FrontEndCallError extends PermanentError {}
+
 /** A body that is not a message of this version. */
 export class DecodeError extends ChatlaneError {}
 

@@ -13,6 +13,7 @@ export { type Piece, splitText, type TextLimit } from "./delivery/pieces.js";
 export { type CommandResult, EditorTools } from "./editor_tools.js";
 export * from "./errors.js";
 export { deleted, edited, pressed, reacted } from "./events.js";
+export { FrontEndTools } from "./front_end_tools.js";
 export type { DraftOptions, DraftPlatform } from "./live/drafts.js";
 export type { TurnReader, TurnUpdate } from "./live/turn_reader.js";
 export type { ShowTyping } from "./live/typing_indicator.js";

@@ -80,6 +80,14 @@ export class TurnSteps {
   }
 }
 
+/** Return a JSON text with escapes instead of other than ASCII characters. */
+export function asciiJson(text: string): string {
+  return text.replace(
+    /[\u007f-\uffff]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
 /** Return a result as JSON text of ASCII characters. */
 function jsonOf(result: unknown): string {
   let text: string | undefined;
@@ -91,10 +99,7 @@ function jsonOf(result: unknown): string {
   if (text === undefined || !isDeepStrictEqual(JSON.parse(text), result)) {
     throw new StepError("the result of a step is no JSON: it would come back as something else");
   }
-  const ascii = text.replace(
-    /[\u007f-\uffff]/g,
-    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
+  const ascii = asciiJson(text);
   if (ascii.length > LARGEST_RESULT) {
     throw new StepError(`the result of a step has more than ${LARGEST_RESULT} bytes of JSON`);
   }

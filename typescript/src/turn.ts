@@ -5,6 +5,8 @@ import type {
   CancelReason,
   EditorCall,
   FormField,
+  FrontEnd,
+  FrontEndCall,
   LivePiece,
   OutboxReply,
   Part,
@@ -169,6 +171,11 @@ export class Turn {
     return promptOf(this.messages);
   }
 
+  /** Tools and context of the front end, from the newest message that has any. */
+  get frontEnd(): FrontEnd | undefined {
+    return this.messages.findLast((message) => message.front_end != null)?.front_end ?? undefined;
+  }
+
   /**
    * The reply to the claim, for what has no property here: `prompt_context`, `reset_reason`,
    * `opening_note`, `interruption`, `model_override`, `undelivered`, `earlier_rows` and others.
@@ -281,6 +288,15 @@ export class Turn {
   /** Let the editor of the person do something, and return its result; see `EditorTools`. */
   async callEditor(call: EditorCall, message: string, withinMs: number): Promise<QuestionAnswer> {
     return await this.#answerTo({ ...this.#question(message, {}, withinMs), call });
+  }
+
+  /** Let the front end of the person run a tool, and return its result; see `FrontEndTools`. */
+  async callFrontEnd(call: FrontEndCall, withinMs: number): Promise<QuestionAnswer> {
+    // An earlier attempt may have made the same call.
+    const known = await this.answer(call.id);
+    if (known !== undefined) return known;
+    const asked = this.#question(`Run ${call.name}`, { kind: "call" }, withinMs);
+    return await this.#answerTo({ ...asked, front_end_call: call });
   }
 
   async #answerTo(request: TurnAsk): Promise<QuestionAnswer> {

@@ -315,7 +315,8 @@ function outboundMessage(body: Uint8Array): OutboundMessage {
   const message = decode<OutboundMessage>(body);
   const { session_id: sessionId, out_seq: outSeq, target } = message as Partial<OutboundMessage>;
   const isPlaced = typeof sessionId === "string" && Number.isInteger(outSeq);
-  if (!isPlaced || typeof target?.platform !== "string") throw new DecodeError("no place or target");
+  if (!isPlaced || typeof target?.platform !== "string")
+    throw new DecodeError("no place or target");
   return message;
 }
 
