@@ -100,6 +100,7 @@ from chatlane_schemas.session_api.sessions import (
     SessionOrder,
     SessionPeek,
     SessionReply,
+    SessionState,
     SessionView,
 )
 from chatlane_schemas.session_api.transcripts import (
@@ -196,6 +197,7 @@ __all__ = [
     "SessionRounds",
     "SessionRoundsReply",
     "SessionStarted",
+    "SessionState",
     "SessionSuspend",
     "SessionTitle",
     "SessionUnmark",

@@ -32,6 +32,7 @@ from chatlane_schemas.session_api.sessions import (
     SessionList,
     SessionListReply,
     SessionOrder,
+    SessionState,
     SessionView,
 )
 
@@ -54,6 +55,7 @@ class SessionFilters(TypedDict, total=False):
         archived: Only archived sessions, or only others; None for both.
         hide_empty: Whether to leave out sessions without a message, a title, a turn and a worktree.
         tips_only: Whether to leave out sessions that a compaction continued in another session.
+        state: Only sessions in this state.
     """
 
     platform: str | None
@@ -70,6 +72,7 @@ class SessionFilters(TypedDict, total=False):
     archived: bool | None
     hide_empty: bool
     tips_only: bool
+    state: SessionState | None
     with_rooms: bool
 
 

@@ -115,6 +115,18 @@ CallerOrigin = Annotated[Name, AfterValidator(_not_chat)]
 """Origin of a session that a caller opened: any kind of caller, never a message."""
 
 
+class SessionState(StrEnum):
+    """A state that selects sessions.
+
+    `running`: a turn runs. `waiting`: messages wait that no turn has taken. `read_only`: nothing can
+    be written.
+    """
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    READ_ONLY = "read_only"
+
+
 class SessionFilter(PersonRequest):
     """Selects sessions: those that match all given fields."""
 
@@ -156,6 +168,10 @@ class SessionFilter(PersonRequest):
     tips_only: Flag = Field(
         default=False,
         description="Whether to leave out sessions that a compaction continued in another session.",
+    )
+    state: SessionState | None = Field(
+        default=None,
+        description="Only sessions in this state. A router of an earlier release ignores it.",
     )
     with_rooms: WithRooms = False
 

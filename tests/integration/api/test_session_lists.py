@@ -384,6 +384,24 @@ async def test_v2_to_v5_an_empty_session_is_hidden_unless_there_is_something_to_
     assert (view.shown_title, view.title_source) == ("hi", "first_words")
 
 
+@pytest.mark.parametrize("order", ["started", "activity"])
+async def test_sessions_are_selected_by_their_state(lists: Lists, order: str) -> None:
+    await lists.add(1)
+    await lists.add(2, active_turn=session_id(2))
+    await lists.add(3, ended_at=AT, read_only=True)
+    await lists.connection.execute(
+        "INSERT INTO waiting (session_id, arrival, session_key, message_id, size_bytes, content,"
+        " details, source, stored_at) VALUES ($1, 1, '', $1, 1, 'hi', '{}', '{}', $2)",
+        session_id(1),
+        AT,
+    )
+    for state, number in (("waiting", 1), ("running", 2), ("read_only", 3)):
+        assert await lists.numbers(order=order, state=state) == [number]
+        assert await lists.numbers(order=order, state=state, acting_for=ANN) == [number]
+        assert (await lists.count(state=state)).total == 1
+        assert await lists.numbers(order=order, state=state, acting_for=BEN) == []
+
+
 async def test_v6_an_archived_session_is_listed_with_its_flag(lists: Lists) -> None:
     """R5.5: the client hides it, or asks for others only."""
     await lists.add(1, archived_at=AT)

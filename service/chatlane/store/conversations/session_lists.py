@@ -62,12 +62,12 @@ class ActivePage(NamedTuple):
 _FILTERED: Final[LiteralString] = """
     id, session_key, owner, platform, agent, origin, archived_at, started_at, end_reason,
     last_activity_at, last_message_at, cwd, project_id, labels, title, next_seq, seq_gaps,
-    active_turn, worktree, ended_at
+    active_turn, worktree, ended_at, read_only
 """
-# $21 are the shared sessions that a person sees as a member of their room. Postgres evaluates the
+# $22 are the shared sessions that a person sees as a member of their room. Postgres evaluates the
 # last condition only for sessions that seem empty.
 _MATCHES: Final[LiteralString] = """
-        ($4::text[] IS NULL OR owner = ANY($4) OR id = ANY($21::uuid[])) AND ($5::text IS NULL OR platform = $5)
+        ($4::text[] IS NULL OR owner = ANY($4) OR id = ANY($22::uuid[])) AND ($5::text IS NULL OR platform = $5)
     AND ($6::text IS NULL OR agent = $6) AND ($7::text IS NULL OR origin = $7)
     AND ($8::timestamptz IS NULL OR last_activity_at >= $8)
     AND ($9::boolean IS NULL OR (archived_at IS NOT NULL) = $9)
@@ -85,6 +85,11 @@ _MATCHES: Final[LiteralString] = """
     AND (NOT $20::boolean OR next_seq - seq_gaps > 1 OR title IS NOT NULL
          OR active_turn IS NOT NULL OR worktree IS NOT NULL
          OR EXISTS (SELECT FROM waiting WHERE waiting.session_id = looked_at.id))
+    AND ($21::text IS NULL OR CASE $21
+         WHEN 'running' THEN active_turn IS NOT NULL
+         WHEN 'read_only' THEN read_only
+         WHEN 'waiting' THEN EXISTS (SELECT FROM waiting WHERE waiting.session_id = looked_at.id)
+         ELSE false END)
 """
 # The newest sessions below an id, read from the index that $1 names. With optional conditions
 # instead, the planner may choose a plan that walks all sessions to find a rare platform.
@@ -113,7 +118,7 @@ _CANDIDATES: Final[LiteralString] = f"""
                  ORDER BY id DESC LIMIT $3) AS own
              UNION ALL
              (SELECT {_FILTERED} FROM sessions
-              WHERE $1 = 'owner' AND id = ANY($21::uuid[]) AND id < $2
+              WHERE $1 = 'owner' AND id = ANY($22::uuid[]) AND id < $2
               ORDER BY id DESC LIMIT $3)) AS seen
          ORDER BY id DESC LIMIT $3)
 """  # noqa: S608 - constants
@@ -126,47 +131,47 @@ PAGE_SQL: Final[LiteralString] = f"""
 WITH looked_at AS MATERIALIZED ({_CANDIDATES}), bounds AS (
     SELECT count(*) AS looked_at, (array_agg(id ORDER BY id))[1] AS lowest FROM looked_at
 ), matching AS (
-    SELECT id FROM looked_at WHERE {_MATCHES} ORDER BY id DESC LIMIT $22
+    SELECT id FROM looked_at WHERE {_MATCHES} ORDER BY id DESC LIMIT $23
 )
 SELECT bounds.looked_at, bounds.lowest, {VIEW_COLUMNS}
 FROM bounds LEFT JOIN (matching JOIN sessions AS s ON s.id = matching.id) ON true
 ORDER BY s.id DESC
 """  # noqa: S608 - constants
 
-# Without a place in the order, $2 and $23 are above all. The pinned sessions of a person are few:
-# they are all read. $25 says that the page begins behind them.
+# Without a place in the order, $2 and $24 are above all. The pinned sessions of a person are few:
+# they are all read. $26 says that the page begins behind them.
 ACTIVE_PAGE_SQL: Final[LiteralString] = f"""
 -- sessions: the sessions that match, the last active first, and before them those that are pinned
 WITH looked_at AS MATERIALIZED (
     (SELECT {_FILTERED}, {_ACTIVITY} AS active_at, false AS is_pinned FROM sessions
-     WHERE $1 = 'every' AND active_hour <= $2 AND ({_ACTIVITY}, id) < ($2, $23)
+     WHERE $1 = 'every' AND active_hour <= $2 AND ({_ACTIVITY}, id) < ($2, $24)
      ORDER BY active_hour DESC, {_ACTIVITY} DESC, id DESC LIMIT $3)
     UNION ALL
     (SELECT * FROM (
          SELECT own.* FROM unnest($4::text[]) AS of_person (owner) CROSS JOIN LATERAL (
              SELECT {_FILTERED}, {_ACTIVITY} AS active_at, false AS is_pinned FROM sessions
              WHERE $1 = 'owner' AND sessions.owner = of_person.owner
-               AND active_hour <= CASE WHEN $25 THEN $2 ELSE 'infinity' END
-               AND ({_ACTIVITY}, id) < (CASE WHEN $25 THEN $2 ELSE 'infinity' END, $23)
-               AND NOT ($24::boolean AND pinned_at IS NOT NULL)
+               AND active_hour <= CASE WHEN $26 THEN $2 ELSE 'infinity' END
+               AND ({_ACTIVITY}, id) < (CASE WHEN $26 THEN $2 ELSE 'infinity' END, $24)
+               AND NOT ($25::boolean AND pinned_at IS NOT NULL)
              ORDER BY active_hour DESC, {_ACTIVITY} DESC, id DESC LIMIT $3) AS own
          UNION ALL
          (SELECT {_FILTERED}, {_ACTIVITY} AS active_at, false AS is_pinned FROM sessions
-          WHERE $1 = 'owner' AND id = ANY($21::uuid[])
-            AND ({_ACTIVITY}, id) < (CASE WHEN $25 THEN $2 ELSE 'infinity' END, $23)
+          WHERE $1 = 'owner' AND id = ANY($22::uuid[])
+            AND ({_ACTIVITY}, id) < (CASE WHEN $26 THEN $2 ELSE 'infinity' END, $24)
           ORDER BY {_ACTIVITY} DESC, id DESC LIMIT $3)) AS seen
      ORDER BY active_at DESC, id DESC LIMIT $3)
     UNION ALL
     (SELECT {_FILTERED}, {_ACTIVITY} AS active_at, true AS is_pinned FROM sessions
-     WHERE $1 = 'owner' AND $24 AND NOT $25::boolean
-       AND owner = ANY($4) AND pinned_at IS NOT NULL AND ({_ACTIVITY}, id) < ($2, $23))
+     WHERE $1 = 'owner' AND $25 AND NOT $26::boolean
+       AND owner = ANY($4) AND pinned_at IS NOT NULL AND ({_ACTIVITY}, id) < ($2, $24))
 ), counted AS (
     SELECT count(*) FILTER (WHERE NOT is_pinned) AS looked_at FROM looked_at
 ), lowest AS (
     SELECT active_at, id, is_pinned FROM looked_at ORDER BY is_pinned, active_at, id LIMIT 1
 ), matching AS (
     SELECT id, active_at, is_pinned FROM looked_at WHERE {_MATCHES}
-    ORDER BY is_pinned DESC, active_at DESC, id DESC LIMIT $22
+    ORDER BY is_pinned DESC, active_at DESC, id DESC LIMIT $23
 )
 SELECT counted.looked_at, lowest.active_at AS lowest_at, lowest.id AS lowest_id,
        lowest.is_pinned AS lowest_is_pinned, matching.active_at, matching.is_pinned, {VIEW_COLUMNS}
@@ -356,12 +361,13 @@ def _conditions(wanted: SessionFilter) -> tuple[object, ...]:
         None if wanted.title_part is None else wanted.title_part.lower(),
         wanted.tips_only,
         wanted.hide_empty,
+        wanted.state,
     )
 
 
 def _asks_for_hidden(wanted: SessionFilter) -> bool:
     """Return whether a filter is about what members of a room do not see of a session."""
-    hidden = (wanted.cwd, wanted.project_id, wanted.label)
+    hidden = (wanted.cwd, wanted.project_id, wanted.label, wanted.state)
     return any(value is not None for value in hidden)
 
 
@@ -370,7 +376,7 @@ def _given(wanted: SessionFilter) -> list[bool]:
     optional = (
         *(wanted.platform, wanted.agent, wanted.origin, wanted.active_since, wanted.archived),
         *(wanted.active_before, wanted.profile, wanted.cwd, wanted.project_id, wanted.label),
-        wanted.title_part,
+        *(wanted.title_part, wanted.state),
     )
     flags = (bool(wanted.without_origins), wanted.tips_only, wanted.hide_empty)
     return [value is not None for value in optional] + list(flags)
