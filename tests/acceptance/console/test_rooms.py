@@ -74,6 +74,8 @@ async def test_a_member_reads_the_room_and_cannot_write_to_it(
     await report(adapter, "ann", "ben")
     async with open_context(browser, "ben") as context:
         ben = Window(await context.new_page(), console.url)
+        asked: list[str] = []
+        ben.page.on("request", lambda request: asked.append(request.url))
         await ben.open()
         entry = ben.page.locator(".entry").first
         await expect(entry.locator(".badge", has_text="room")).to_be_visible()
@@ -83,6 +85,8 @@ async def test_a_member_reads_the_room_and_cannot_write_to_it(
         await expect(ben.page.get_by_text("Write there to take part")).to_be_visible()
         assert await ben.page.locator("textarea").count() == 0
         assert await ben.page.get_by_role("button", name="Branch").count() == 0
+        # A member would be refused: the page asks for what a member may see, and nothing else.
+        assert [url for url in asked if url.endswith(("/events", "/question"))] == []
 
         await say(adapter, "and again")
         await ben.until_row("You said: and again")

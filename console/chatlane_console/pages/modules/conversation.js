@@ -64,8 +64,12 @@ export function openConversation(api, id, around = 0) {
           if (page) take(page);
           if (!view.is_busy && !newPieces.length) settle();
         });
+        // The events of a room's conversation are for its agent and its operators.
         if (isOfRoom(view)) readLater();
-        else await readQuestion(view);
+        else {
+          stream.open();
+          await readQuestion(view);
+        }
       } while (isReadWanted && !isClosed);
     } catch (error) {
       if (isClosed) return;
@@ -164,14 +168,19 @@ export function openConversation(api, id, around = 0) {
       const page = await api.rows(id, { limit: PAGE, before: around + AROUND });
       if (isClosed) return;
       const view = await api.get(id);
+      if (isClosed) return;
       batch(() => {
         rows.value = page.rows;
         olderPage.value = olderOf(page);
         session.value = view;
+        failure.value = null;
       });
       if (isOfRoom(view)) readLater();
+      else stream.open();
     } catch (error) {
+      if (isClosed) return;
       failure.value = error instanceof ApiFailure ? error : new ApiFailure(0, null);
+      if (failure.value.isWorthRepeating) retryTimer = window.setTimeout(readAround, RETRY_SECONDS * 1000);
     }
   }
 
@@ -253,9 +262,9 @@ export function openConversation(api, id, around = 0) {
     void read();
   }
 
+  const stream = follow(api.events(id), { onEvent, onOpen: () => void read() });
   if (around) void readAround();
   else void read();
-  const stream = follow(api.events(id), { onEvent, onOpen: () => void read() });
 
   return {
     id,

@@ -18,7 +18,7 @@ const EVENTS = [
 ];
 
 /**
- * Follow the events at an address until the returned object is closed.
+ * Return a connection to the events at an address, from `open` until `close`.
  *
  * `onOpen` runs after each connection: what happened before it may be missing, so the caller reads
  * the conversation again. A connection that only looks alive is given up when the window becomes
@@ -30,6 +30,7 @@ export function follow(address, listener) {
   const state = signal("connecting");
   let failures = 0;
   let isClosed = false;
+  let isOpen = false;
   let hiddenSince = 0;
   /** @type {EventSource | null} */
   let source = null;
@@ -82,12 +83,16 @@ export function follow(address, listener) {
     state.value = "lost";
   }
 
-  addEventListener("online", connect);
-  addEventListener("offline", onOffline);
-  document.addEventListener("visibilitychange", onVisibility);
-  connect();
   return {
     state,
+    open() {
+      if (isOpen || isClosed) return;
+      isOpen = true;
+      addEventListener("online", connect);
+      addEventListener("offline", onOffline);
+      document.addEventListener("visibilitychange", onVisibility);
+      connect();
+    },
     close() {
       isClosed = true;
       clearTimeout(timer);

@@ -53,7 +53,7 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
   const live = useValue(talk.live);
   const ofRoom = isOfRoom(session);
   const streamState = useValue(talk.connection);
-  const connection = ofRoom ? "live" : streamState;
+  const connection = failure?.isWorthRepeating ? "lost" : ofRoom ? "live" : streamState;
   const [showsReasoning, setShowsReasoning] = useState(setting("reasoning", "") === "on");
   const [filled, setFilled] = useState(prefilled);
   const title = session ? titleOf(session) : "Conversation";
