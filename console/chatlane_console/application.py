@@ -30,7 +30,7 @@ from chatlane_console.routes import (
 from chatlane_console.routes.callers import State, all_conversations, own_conversations
 from chatlane_console.routes.event_streams import event_routes
 from chatlane_console.routes.session_changes import change_routes
-from chatlane_console.routes.sessions import session_routes
+from chatlane_console.routes.sessions import every_list_router, own_list_router, session_routes
 from chatlane_console.routes.transcripts import transcript_routes
 from chatlane_console.settings import ConsoleSettings
 
@@ -63,10 +63,11 @@ def create_app(settings: ConsoleSettings) -> FastAPI:
     app.include_router(_health_routes())
     app.include_router(sign_in.page_router)
     app.include_router(sign_in.api_router, prefix=API_PATH, tags=["person"])
-    for path, reach, tag in (
-        (API_PATH, own_conversations, "person"),
-        (OPERATOR_PATH, all_conversations, "operator"),
+    for path, reach, lists, tag in (
+        (API_PATH, own_conversations, own_list_router, "person"),
+        (OPERATOR_PATH, all_conversations, every_list_router, "operator"),
     ):
+        app.include_router(lists, prefix=path, tags=[tag])
         for routes in (
             session_routes,
             change_routes,

@@ -113,12 +113,13 @@ function People({ person, route: shown }) {
   const isTalk = shown.view === "session" && Boolean(shown.id);
   const isList = !isTalk && shown.view !== "new" && shown.view !== "import" && shown.view !== "data";
   const around = Number.parseInt(shown.query.get("at") ?? "", 10) || 0;
+  const showsRemoved = shown.query.get("show") === "removed";
   useEffect(() => {
     if (shown.view === "list") document.title = "Conversations · chatlane";
   }, [shown]);
   return html`<div class=${`people ${isList ? "shows-list" : "shows-talk"}`}>
     <${List} catalogue=${catalogue} openId=${isTalk ? shown.id : ""} />
-    ${isTalk && html`<${Talk} key=${shown.id} api=${own} id=${shown.id} around=${around} prefilled=${shown.say} onChanged=${catalogue.readAll} />`}
+    ${isTalk && html`<${Talk} key=${shown.id} api=${own} id=${shown.id} around=${around} prefilled=${shown.say} showsRemoved=${showsRemoved} onChanged=${catalogue.readAll} />`}
     ${shown.view === "new" && html`<${NewTalk} prefilled=${shown.say} onOpened=${catalogue.readAll} />`}
     ${shown.view === "import" && html`<${Imports} onImported=${catalogue.readAll} />`}
     ${shown.view === "data" && html`<${OwnData} />`}

@@ -35,6 +35,7 @@ from chatlane_schemas.session_api.sessions import (
     SessionCounts,
     SessionKey,
     SessionOrder,
+    SessionState,
     SessionView,
 )
 from chatlane_schemas.session_api.transcripts import (
@@ -130,10 +131,47 @@ class SessionsQuery(Body):
     tips_only: bool = Field(
         default=False, description="None that a compaction continued in another session."
     )
+    state: SessionState | None = Field(default=None, description="Only in this state.")
     pinned_first: bool = Field(default=False, description="Whether pinned ones come first.")
     order: SessionOrder = Field(default=SessionOrder.ACTIVITY, description="What comes first.")
     limit: int = Field(default=50, ge=1, le=200, description="Most sessions of the page.")
     cursor: Cursor | None = Field(default=None, description="`next_cursor` of the page before.")
+
+
+class EverySessionsQuery(SessionsQuery):
+    """A filter and an order of the sessions of everybody."""
+
+    person_id: PlatformId | None = Field(
+        default=None, min_length=1, description="Only those of the person with this id."
+    )
+    person_platform: PlatformName | None = Field(
+        default=None, description="Platform of the person; by default that of the console."
+    )
+    person_account: Name | None = Field(
+        default=None, description="Account of the person; by default that of the console."
+    )
+    person_scope: PlatformId | None = Field(
+        default=None, description="Workspace or guild of the person, if the platform has them."
+    )
+
+    @property
+    def person(self) -> PersonOfAccount | None:
+        """The person whose sessions are listed; None for everybody's."""
+        if self.person_id is None:
+            return None
+        return PersonOfAccount(
+            id=self.person_id,
+            platform=self.person_platform,
+            account=self.person_account,
+            scope=self.person_scope,
+        )
+
+    @model_validator(mode="after")
+    def _names_a_person(self) -> Self:
+        about = (self.person_platform, self.person_account, self.person_scope)
+        if self.person_id is None and any(value is not None for value in about):
+            raise PydanticCustomError("person", "person_id is missing")
+        return self
 
 
 class SessionsPage(BaseModel):

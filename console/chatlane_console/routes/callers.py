@@ -11,8 +11,10 @@ from fastapi import Depends, Header, Request
 from chatlane_console.console_state import ConsoleState
 from chatlane_console.conversations import Conversations
 from chatlane_console.http.problems import ProblemError
+from chatlane_console.routes.bodies import PersonOfAccount
 from chatlane_console.settings import ConsoleSettings, SignInKind
 from chatlane_console.sign_in.visitors import NotAdmittedError, Visitor
+from chatlane_schemas.session_api.people import Person
 
 _log = logging.getLogger("chatlane_console")
 
@@ -102,6 +104,18 @@ Operator = Annotated[Visitor, Depends(check_operator)]
 def all_conversations(_: Operator, state: State) -> Conversations:
     """Return the requests that reach all sessions."""
     return state.all_conversations()
+
+
+def person_of(state: ConsoleState, given: PersonOfAccount) -> Person:
+    """Return a person whom an operator names; by default one of the people of this console."""
+    settings = state.settings
+    is_own = given.platform is None and given.account is None
+    return Person(
+        platform=given.platform or settings.platform,
+        account=given.account or settings.account,
+        scope=settings.scope if is_own and given.scope is None else given.scope,
+        id=given.id,
+    )
 
 
 def idempotency_key(

@@ -18,6 +18,7 @@ from chatlane_console.routes.callers import (
     State,
     all_conversations,
     own_conversations,
+    person_of,
 )
 from chatlane_schemas.session_api.people import Person
 from chatlane_schemas.session_api.person_state import Erasure
@@ -80,7 +81,7 @@ async def export_person(
     _: Operator, state: State, person: Annotated[PersonOfAccount, Query()]
 ) -> StreamingResponse:
     """Return the folders and conversations of a person as JSON Lines; each read is audited."""
-    whom = _person(state, person)
+    whom = person_of(state, person)
     return _exported(state.conversations_for(whom), whom)
 
 
@@ -91,7 +92,7 @@ async def erase_person(
     _: Operator, state: State, body: PersonOfAccount, request_id: RequestId
 ) -> Erasure:
     """Ask for the erasure of all data of a person; it cannot be undone."""
-    whom = _person(state, body)
+    whom = person_of(state, body)
     return await _ask_for_erasure(state, state.conversations_for(whom), whom, request_id)
 
 
@@ -117,16 +118,4 @@ def _exported(conversations: Conversations, person: Person) -> StreamingResponse
         export_lines(conversations, person),
         media_type=_LINES,
         headers={"Content-Disposition": 'attachment; filename="conversations.jsonl"'},
-    )
-
-
-def _person(state: ConsoleState, given: PersonOfAccount) -> Person:
-    """Return the person; by default one of the people of this console."""
-    settings = state.settings
-    is_own = given.platform is None and given.account is None
-    return Person(
-        platform=given.platform or settings.platform,
-        account=given.account or settings.account,
-        scope=settings.scope if is_own and given.scope is None else given.scope,
-        id=given.id,
     )

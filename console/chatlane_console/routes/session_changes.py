@@ -51,8 +51,8 @@ def _value_routes(reach: Callable[..., Conversations]) -> APIRouter:
 
         Title, archive, pin, labels, folder, protection, and all other values are changes of their
         own: a later one may be refused after an earlier one was made, and repeating the request
-        goes on. `If-Match` is for title, archive and the other values; pin, labels, folder and
-        protection replace what is there.
+        goes on. `If-Match` is for title, archive, labels and the other values; pin, folder
+        and protection replace what is there.
         """
         session = await _changed(conversations, session_id, body, request_id, version)
         await state.feeds.tell(session_id, "session.changed")
@@ -191,8 +191,13 @@ async def _changed(
     def pin(_: str | None) -> Awaitable[SessionView]:
         return sessions.pin(session_id, pinned=bool(body.pinned), request_id=named("pin"))
 
-    def label(_: str | None) -> Awaitable[SessionView]:
-        return sessions.label(session_id, body.labels or (), request_id=named("label"))
+    def label(expected: str | None) -> Awaitable[SessionView]:
+        return sessions.label(
+            session_id,
+            body.labels or (),
+            expected_version=expected,
+            request_id=named("label"),
+        )
 
     def move(_: str | None) -> Awaitable[SessionView]:
         return sessions.move(session_id, body.project_id, request_id=named("move"))

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from chatlane_console.conversations import Conversations
 from chatlane_console.routes.bodies import (
     Deliveries,
+    EverySessionsQuery,
     NewMessage,
     NewSession,
     OpenQuestion,
@@ -19,11 +20,21 @@ from chatlane_console.routes.bodies import (
     Stopped,
     Submitted,
 )
-from chatlane_console.routes.callers import RequestId, SignedIn, State
+from chatlane_console.routes.callers import (
+    RequestId,
+    SignedIn,
+    State,
+    all_conversations,
+    own_conversations,
+    person_of,
+)
 from chatlane_console.routes.files import files_of
 from chatlane_schemas.session_api.sessions import SessionOrder, SessionView
 
 ORIGIN = "console"
+
+own_list_router = APIRouter()
+every_list_router = APIRouter()
 
 
 def session_routes(reach: Callable[..., Conversations]) -> APIRouter:
@@ -33,30 +44,52 @@ def session_routes(reach: Callable[..., Conversations]) -> APIRouter:
         reach: Dependency that returns the requests of the caller.
     """
     router = APIRouter()
-    for routes in (_list_routes, _turn_routes):
+    for routes in (_session_routes, _turn_routes):
         router.include_router(routes(reach))
     return router
 
 
-def _list_routes(reach: Callable[..., Conversations]) -> APIRouter:
+@own_list_router.get("/sessions", summary="List sessions")
+async def list_sessions(
+    conversations: Annotated[Conversations, Depends(own_conversations)],
+    wanted: Annotated[SessionsQuery, Query()],
+) -> SessionsPage:
+    """Return a page of sessions that match all given filters.
+
+    A session with the access `member` is a shared one of a room that the person is a member of.
+
+    By activity, a session that gets a message between two pages moves to the front.
+    """
+    return await _page(conversations, wanted, with_rooms=True)
+
+
+@every_list_router.get("/sessions", summary="List sessions")
+async def list_every_session(
+    conversations: Annotated[Conversations, Depends(all_conversations)],
+    state: State,
+    wanted: Annotated[EverySessionsQuery, Query()],
+) -> SessionsPage:
+    """Return a page of sessions of everybody, or of one person, that match all given filters.
+
+    By activity, a session that gets a message between two pages moves to the front.
+    """
+    if wanted.person is not None:
+        conversations = state.conversations_for(person_of(state, wanted.person))
+    return await _page(conversations, wanted, with_rooms=False)
+
+
+async def _page(
+    conversations: Conversations, wanted: SessionsQuery, *, with_rooms: bool
+) -> SessionsPage:
+    given = wanted.model_dump(include=set(SessionsQuery.model_fields) - {"order"})
+    order = None if wanted.order is SessionOrder.STARTED else wanted.order
+    reply = await conversations.pages.sessions(order=order, with_rooms=with_rooms, **given)
+    return SessionsPage(sessions=reply.sessions, next_cursor=reply.next_cursor)
+
+
+def _session_routes(reach: Callable[..., Conversations]) -> APIRouter:
     router = APIRouter()
     reached = Annotated[Conversations, Depends(reach)]
-
-    @router.get("/sessions", summary="List sessions")
-    async def list_sessions(
-        conversations: reached,
-        wanted: Annotated[SessionsQuery, Query()],
-    ) -> SessionsPage:
-        """Return a page of sessions that match all given filters.
-
-        A session with the access `member` is a shared one of a room that the person is a member of.
-
-        By activity, a session that gets a message between two pages moves to the front.
-        """
-        given = wanted.model_dump(exclude={"order"})
-        order = None if wanted.order is SessionOrder.STARTED else wanted.order
-        reply = await conversations.pages.sessions(order=order, with_rooms=True, **given)
-        return SessionsPage(sessions=reply.sessions, next_cursor=reply.next_cursor)
 
     @router.post("/sessions", status_code=HTTPStatus.CREATED, summary="Open a session")
     async def create_session(

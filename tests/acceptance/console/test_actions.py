@@ -74,6 +74,58 @@ async def test_turns_are_undone_repeated_and_branched(stage: Stage, window: Open
         assert ann.errors == []
 
 
+async def test_messages_that_were_taken_out_come_back(window: OpenWindow) -> None:
+    async with window("ann") as ann:
+        await begin(ann, "first")
+        await ann.say("second")
+        await ann.until_row("You said: second")
+        await ann.say("/undo")
+        await ann.until_texts("first", "You said: first")
+        await ann.page.get_by_label("Actions of this conversation").click()
+        await ann.page.get_by_role("menuitem", name="Messages taken out").click()
+        change = ann.page.get_by_role("region", name="Taken back")
+        await expect(change.locator(".said")).to_have_text(["second", "You said: second"])
+        assert await violations(ann) == []
+
+        # Another window changes the conversation, which the list has not seen.
+        other = Window(await ann.page.context.new_page(), ann.url)
+        await other.open("#" + ann.page.url.partition("#")[2].partition("?")[0])
+        await other.say("third")
+        await other.until_row("You said: third")
+        await change.get_by_role("button", name="Put back").click()
+        await ann.page.get_by_role("alert").get_by_text("has changed meanwhile").wait_for()
+        await change.get_by_role("button", name="Put back").click()
+        await ann.page.get_by_text("2 messages put back.").wait_for()
+        restored = ("first", "You said: first", "second", "You said: second")
+        for its in (ann, other):
+            await its.until_texts(*restored, "third", "You said: third")
+
+        await ann.page.get_by_label("Actions of this conversation").click()
+        await ann.page.get_by_role("menuitem", name="Messages taken out").click()
+        await ann.page.get_by_text("Nothing was taken out.").wait_for()
+        assert await violations(ann) == []
+        assert ann.errors == [] == other.errors
+
+
+async def test_an_ended_conversation_gives_nothing_back(window: OpenWindow) -> None:
+    async with window("ann", size=(360, 640)) as ann:
+        await begin(ann, "first")
+        await ann.say("/undo")
+        await ann.page.get_by_text("Nothing has been said yet.").wait_for()
+        menu = ann.page.get_by_label("Actions of this conversation")
+        await menu.click()
+        await ann.page.get_by_role("menuitem", name="Messages taken out").click()
+        put_back = ann.page.get_by_role("button", name="Put back")
+        await expect(put_back).to_be_enabled()
+        await menu.click()
+        await ann.page.get_by_role("menuitem", name="End", exact=True).click()
+        await expect(put_back).to_be_disabled()
+        await ann.page.get_by_text("Open it again to put messages back.").wait_for()
+        assert await violations(ann) == []
+        assert await ann.page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert ann.errors == []
+
+
 async def test_a_draft_stays_and_an_archived_conversation_comes_back(window: OpenWindow) -> None:
     async with window("ann") as ann:
         await begin(ann, "to be archived")

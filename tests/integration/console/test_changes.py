@@ -170,6 +170,45 @@ async def test_operators_see_streams_and_dead_letters(console: ConsoleWorld) -> 
         assert letters.json() == {"letters": [], "next_cursor": None}
 
 
+async def test_operators_list_the_sessions_of_one_person(console: ConsoleWorld) -> None:
+    async with (
+        console.person("ann") as ann,
+        console.person("bob") as bob,
+        console.person("eve", "operators") as eve,
+    ):
+        of_ann, of_bob = await new_session(ann), await new_session(bob)
+        path = f"{API}/operator/sessions"
+        me = (await ann.get(f"{API}/me")).json()
+
+        async def listed(**query: str) -> set[str]:
+            response = await eve.get(path, params=query)
+            assert response.status_code == 200, response.text
+            return {f"{API}/sessions/{it['id']}" for it in response.json()["sessions"]}
+
+        assert {of_ann, of_bob} <= await listed()
+        person = {"person_id": me["person_id"]}
+        assert await listed(**person) == {of_ann}
+        account = {"person_platform": PLATFORM, "person_account": ACCOUNT}
+        assert await listed(**person, **account) == {of_ann}
+        assert await listed(**person, state="running") == set()
+        for wrong in (account, {"state": "asleep"}, {"unknown": "1"}):
+            assert (await eve.get(path, params=wrong)).status_code == 422
+        # A person cannot list the sessions of another one.
+        assert (await bob.get(f"{API}/sessions", params=person)).status_code == 422
+        assert (await bob.get(path, params=person)).status_code == 403
+
+
+async def test_labels_on_an_old_version_are_refused(console: ConsoleWorld) -> None:
+    async with console.person("ann") as ann:
+        path = await new_session(ann)
+        tag = (await ann.get(path)).headers["etag"]
+        labelled = await ann.patch(path, json={"labels": ["a"]}, headers={"If-Match": tag})
+        assert labelled.json()["labels"] == ["a"]
+        stale = await ann.patch(path, json={"labels": ["b"]}, headers={"If-Match": tag})
+        assert (stale.status_code, stale.json()["code"]) == (412, "stale")
+        assert (await ann.get(path)).json()["labels"] == ["a"]
+
+
 async def test_lists_take_the_filters_of_the_catalogue(console: ConsoleWorld) -> None:
     async with console.person("ann") as ann:
         plan, empty = await new_session(ann), await new_session(ann)

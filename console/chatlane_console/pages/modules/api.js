@@ -3,6 +3,7 @@
 const BASE = "/api/v1";
 const RETRY_SECONDS = [0.3, 1, 2, 4];
 const MAX_NAME = 255;
+const CHANGED = "The conversation has changed meanwhile, for example in another window. Look at it, and try again.";
 
 /** A request that the API refused or could not answer. */
 export class ApiFailure extends Error {
@@ -168,14 +169,25 @@ function conversations(reach) {
     stop: (/** @type {string} */ id) => change("POST", at(id, "/stop"), undefined),
     retry: (/** @type {string} */ id) => change("POST", at(id, "/retry"), {}),
     undo: (/** @type {string} */ id, turns = 1) => change("POST", at(id, "/rewind"), { turns }),
+    removed: (/** @type {string} */ id, /** @type {any} */ page) => request("GET", at(id, `/removed${search(page)}`)),
+    restore: (/** @type {string} */ id, /** @type {number} */ removal, /** @type {string} */ version) =>
+      change("POST", at(id, "/restore"), { removal }, { version }),
     fork: (/** @type {string} */ id, /** @type {number | undefined} */ throughSeq) =>
       change("POST", at(id, "/fork"), throughSeq ? { through_seq: throughSeq } : {}),
     end: (/** @type {string} */ id) => change("POST", at(id, "/end"), {}),
     reopen: (/** @type {string} */ id) => change("POST", at(id, "/reopen"), {}),
     reset: (/** @type {string} */ id) => change("POST", at(id, "/reset"), {}),
+    switchChat: (/** @type {string} */ id, /** @type {string} */ key, /** @type {string} */ from) =>
+      change("POST", at(id, "/switch"), { session_key: key, expected_session_id: from }),
     remove: (/** @type {string} */ id) => change("DELETE", at(id), undefined),
-    update: (/** @type {string} */ id, /** @type {any} */ values, /** @type {string} */ version) =>
-      change("PATCH", at(id), values, { version }),
+    update: async (/** @type {string} */ id, /** @type {any} */ values, /** @type {string} */ version) => {
+      try {
+        return await change("PATCH", at(id), values, { version });
+      } catch (error) {
+        if (!(error instanceof ApiFailure) || error.status !== 412) throw error;
+        throw new ApiFailure(412, { ...error.problem, detail: CHANGED });
+      }
+    },
     keepDraft: (/** @type {string} */ id, /** @type {string} */ text, /** @type {string | null} */ replaces) =>
       request("PUT", at(id, "/draft"), { body: { text, replaces } }),
     markRead: (/** @type {string} */ id, /** @type {number} */ seq) =>

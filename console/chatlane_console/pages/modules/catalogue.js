@@ -1,6 +1,6 @@
 // The list of conversations: pages, filters, and the search as a person types.
 import { ApiFailure, folders as folderApi } from "./api.js";
-import { batch, signal } from "./html.js";
+import { batch, effect, signal } from "./html.js";
 import { lastTime, titleOf } from "./format.js";
 
 const PAGE = 50;
@@ -26,21 +26,30 @@ export function readEarly(api) {
 
 /**
  * @param {import("./api.js").Conversations} api
- * @param {boolean} isOperator Whether conversations of scheduled jobs are in the list, and no folders.
+ * @param {{ isOperator?: boolean, filter?: Record<string, any> }} [options] `isOperator`: whether conversations of scheduled
+ *   jobs are in the list, and no folders.
  */
-export function openCatalogue(api, isOperator = false) {
+export function openCatalogue(api, { isOperator = false, filter: first = UNFILTERED } = {}) {
   const sessions = signal(/** @type {any[]} */ ([]));
   const cursor = signal(/** @type {string | null} */ (null));
   const isLoading = signal(true);
   const failure = signal(/** @type {ApiFailure | null} */ (null));
-  const filter = signal(/** @type {Record<string, any>} */ (UNFILTERED));
+  const filter = signal(first);
   const folders = signal(/** @type {any[]} */ ([]));
+  const labels = signal(/** @type {string[]} */ ([]));
   const query = signal("");
   const named = signal(/** @type {any[]} */ ([]));
   const hits = signal(/** @type {any[] | null} */ (null));
   const isSearching = signal(false);
 
+  // The filter offers the labels that were seen.
+  const forgetLabels = effect(() => {
+    const seen = new Set([...labels.peek(), ...sessions.value.flatMap((session) => session.labels ?? [])]);
+    if (seen.size > labels.peek().length) labels.value = [...seen].sort((one, other) => one.localeCompare(other));
+  });
   let generation = 0;
+  // Pages that were read below the first one.
+  let further = 0;
   let typingTimer = 0;
   /** @type {AbortController | null} */
   let searching = null;
@@ -63,7 +72,7 @@ export function openCatalogue(api, isOperator = false) {
       const fresh = new Map(page.sessions.map((/** @type {any} */ session) => [session.id, session]));
       batch(() => {
         // Also if everything was read, when there is no place to go on from.
-        if (page.next_cursor && sessions.peek().length > PAGE) {
+        if (page.next_cursor && further > 0 && !filter.peek().state) {
           const rest = sessions.peek().filter((session) => !fresh.has(session.id));
           // A conversation that is not on the first page any more has moved down or away.
           const last = page.sessions.at(-1);
@@ -71,6 +80,7 @@ export function openCatalogue(api, isOperator = false) {
         } else {
           sessions.value = page.sessions;
           cursor.value = page.next_cursor ?? null;
+          further = 0;
         }
         failure.value = null;
         isLoading.value = false;
@@ -113,6 +123,7 @@ export function openCatalogue(api, isOperator = false) {
       const page = await pageOf(from);
       if (mine !== generation && cursor.peek() !== from) return;
       const known = new Set(sessions.peek().map((session) => session.id));
+      further += 1;
       batch(() => {
         sessions.value = [
           ...sessions.peek(),
@@ -129,6 +140,7 @@ export function openCatalogue(api, isOperator = false) {
 
   /** @param {Record<string, any>} values */
   function choose(values) {
+    further = 0;
     batch(() => {
       filter.value = { ...filter.peek(), ...values };
       sessions.value = [];
@@ -202,6 +214,7 @@ export function openCatalogue(api, isOperator = false) {
     failure,
     filter,
     folders,
+    labels,
     query,
     named,
     hits,
@@ -215,6 +228,7 @@ export function openCatalogue(api, isOperator = false) {
     replace,
     close() {
       clearInterval(timer);
+      forgetLabels();
       document.removeEventListener("visibilitychange", onVisible);
       removeEventListener("online", onVisible);
     },

@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useValue } from "../modules/html.js";
 import { link } from "../modules/route.js";
 import { Dot, Folders } from "./folders.js";
 import { Icon } from "./icons.js";
+import { LabelFilter, Labels } from "./labels.js";
 
 const NEAR_THE_END = 600;
 // The service counts no further.
@@ -61,6 +62,7 @@ export function List({ catalogue, openId }) {
       <div class="filters">
         <button type="button" class="filter" aria-pressed=${String(filter.archived === true)}
           onClick=${() => catalogue.choose({ archived: filter.archived ? false : true })}>Archived</button>
+        <${LabelFilter} catalogue=${catalogue} />
         <a class="filter" href=${link("import")}>Import</a>
         <a class="filter" href=${link("data")}>Your data</a>
       </div>
@@ -72,7 +74,7 @@ export function List({ catalogue, openId }) {
         ? html`<${Found} marks=${folders} named=${named} hits=${hits} isSearching=${isSearching} openId=${openId} />`
         : html`<${Groups} marks=${marks} sessions=${sessions} openId=${openId} />`}
       ${!words && !isLoading && !failure && sessions.length === 0 &&
-      html`<p class="empty">${filter.project_id ? "The folder is empty." : filter.archived ? "Nothing is archived." : "No conversation yet."}</p>`}
+      html`<p class="empty">${filter.project_id ? "The folder is empty." : filter.label ? "Nothing has this label." : filter.archived ? "Nothing is archived." : "No conversation yet."}</p>`}
       ${!words && isLoading && html`<p class="soft empty">Loading</p>`}
     </nav>
   </aside>`;
@@ -128,7 +130,7 @@ function Entry({ marks, session, isOpen }) {
       <span class="about">
         ${folder && html`<${Dot} folder=${folder} /><span class="hidden-text">In ${folder.name}</span>`}
         <span class="text">${sourceName(session)} · ${session.agent}</span>
-        <${Badges} session=${session} />
+        <${Badges} session=${session} /><${Labels} session=${session} />
       </span>
     </a>
   </li>`;
@@ -169,23 +171,26 @@ function Found({ marks, named, hits, isSearching, openId }) {
       <ul>${named.map((session) => html`<${Entry} key=${session.id} marks=${marks} session=${session} isOpen=${session.id === openId} />`)}</ul>
     </section>`}
     ${hits && hits.length > 0 &&
-    html`<section aria-label="Messages"><h2>Messages</h2>
-      <ul>${byConversation(hits).map(
-        ([id, members]) =>
-          html`<li key=${id}>
-            <h3>${members[0].title || "Conversation without a title"}</h3>
-            <ul>${members.map(
-              (hit) =>
-                html`<li key=${hit.seq}>
-                  <a class="hit" href=${link("session", id, { at: String(hit.seq) })}>
-                    <span class="about">${listTime(hit.created_at)}</span>
-                    <span class="snippet"> ${hit.snippet}</span>
-                  </a>
-                </li>`,
-            )}</ul>
-          </li>`,
-      )}</ul>
-    </section>`}
+    html`<section aria-label="Messages"><h2>Messages</h2><${Hits} hits=${hits} view="session" /></section>`}
     <p class="empty" role="status">${isEmpty ? "Nothing found." : isSearching ? "Searching" : ""}</p>
   `;
+}
+
+/** Found messages under their conversations. @param {{ hits: any[], view: "session" | "story" }} props */
+export function Hits({ hits, view }) {
+  return html`<ul class="hits">${byConversation(hits).map(
+    ([id, members]) =>
+      html`<li key=${id}>
+        <h3>${members[0].title || "Conversation without a title"}</h3>
+        <ul>${members.map(
+          (hit) =>
+            html`<li key=${hit.seq}>
+              <a class="hit" href=${link(view, id, { at: String(hit.seq) })}>
+                <span class="about">${listTime(hit.created_at)}</span>
+                <span class="snippet"> ${hit.snippet}</span>
+              </a>
+            </li>`,
+        )}</ul>
+      </li>`,
+  )}</ul>`;
 }

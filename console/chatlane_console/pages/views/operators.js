@@ -1,14 +1,14 @@
 // Pages for operators: is it well, the conversations of everybody, and what was set aside.
 import { all, service } from "../modules/api.js";
-import { openCatalogue } from "../modules/catalogue.js";
-import { count, exactTime, lastTime, listTime, sourceName, titleOf } from "../modules/format.js";
-import { html, useEffect, useState, useValue } from "../modules/html.js";
+import { count, exactTime, listTime } from "../modules/format.js";
+import { html, useEffect, useState } from "../modules/html.js";
 import { go, link } from "../modules/route.js";
 import { DataOfPerson } from "./data.js";
 import { DeadLetters } from "./dead_letters.js";
 import { Declarations } from "./declarations.js";
+import { Everybody, listOfEverybody } from "./everybody.js";
 import { ExplainEvent, Outlook } from "./explain.js";
-import { Badges } from "./list.js";
+import { Moves } from "./moves.js";
 import { Overview } from "./overview.js";
 import { Takeover } from "./takeover.js";
 import { Talk } from "./talk.js";
@@ -17,11 +17,14 @@ const ID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
 /** @param {{ route: import("../modules/route.js").Route }} props */
 export function Operators({ route }) {
-  if (route.view === "story" && route.id) return html`<${Story} key=${route.id} id=${route.id} />`;
+  if (route.view === "story" && route.id) {
+    return html`<${Story} key=${route.id} id=${route.id} around=${Number.parseInt(route.query.get("at") ?? "", 10) || 0}
+      showsRemoved=${route.query.get("show") === "removed"} />`;
+  }
   const page = route.view === "dead" ? "dead" : route.id || "overview";
   const pages = [
     ["overview", "Overview", link("operators")],
-    ["sessions", "Conversations", link("operators", "sessions")],
+    ["sessions", "Conversations", listOfEverybody()],
     ["dead", "Set aside", link("dead")],
     ["explain", "Explain", link("operators", "explain")],
     ["people", "People", link("operators", "people")],
@@ -36,7 +39,7 @@ export function Operators({ route }) {
       <${OpenById} />
     </nav>
     ${page === "dead" ? html`<${DeadLetters} />`
-      : page === "sessions" ? html`<${AllSessions} />`
+      : page === "sessions" ? html`<${Everybody} query=${route.query} />`
       : page === "explain" ? html`<${ExplainEvent} />`
       : page === "people" ? html`<${DataOfPerson} />`
       : page === "declared" ? html`<${Declarations} />`
@@ -57,57 +60,13 @@ function OpenById() {
   </form>`;
 }
 
-/** @param {string} name */
-function useTitle(name) {
-  useEffect(() => {
-    document.title = `${name} · chatlane`;
-  }, [name]);
-}
-
-function AllSessions() {
-  useTitle("Conversations of everybody");
-  const [catalogue] = useState(() => openCatalogue(all, true));
-  useEffect(() => () => catalogue.close(), []);
-  const sessions = useValue(catalogue.sessions);
-  const cursor = useValue(catalogue.cursor);
-  const isLoading = useValue(catalogue.isLoading);
-  const failure = useValue(catalogue.failure);
-  const filter = useValue(catalogue.filter);
-  return html`
-    <h1>Conversations of everybody</h1>
-    <p class="soft">What you open here is written to the audit.</p>
-    <div class="filters">
-      <button type="button" class="filter" aria-pressed=${String(filter.archived === true)}
-        onClick=${() => catalogue.choose({ archived: !filter.archived })}>Archived</button>
-    </div>
-    ${failure && html`<p class="notice bad" role="alert">${failure.message}</p>`}
-    <div class="grid-table" tabindex="0" role="region" aria-label="Conversations">
-      <table>
-        <thead><tr><th scope="col">Conversation</th><th scope="col">Agent</th><th scope="col">Source</th>
-          <th scope="col">State</th><th scope="col" class="right">Rows</th><th scope="col">Last message</th></tr></thead>
-        <tbody>
-          ${sessions.map(
-            (session) =>
-              html`<tr key=${session.id}>
-                <td><a href=${link("story", session.id)}>${titleOf(session)}</a><br /><span class="mono soft">${session.id}</span></td>
-                <td>${session.agent}</td><td>${sourceName(session)}</td>
-                <td><${Badges} session=${session} /></td>
-                <td class="right">${count(session.message_count)}</td>
-                <td><time datetime=${lastTime(session)} title=${exactTime(lastTime(session))}>${listTime(lastTime(session))}</time></td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
-    ${!isLoading && sessions.length === 0 && html`<p class="empty">${filter.archived ? "Nothing is archived." : "No conversation yet."}</p>`}
-    ${cursor && html`<p class="older"><button type="button" class="button small" disabled=${isLoading}
-      onClick=${() => catalogue.readMore()}>More</button></p>`}`;
-}
-
-/** One conversation as an operator sees it: what is said, and what the service knows. @param {{ id: string }} props */
-function Story({ id }) {
+/**
+ * One conversation as an operator sees it: what is said, and what the service knows.
+ * @param {{ id: string, around: number, showsRemoved: boolean }} props
+ */
+function Story({ id, around, showsRemoved }) {
   return html`<div class="story-view">
-    <${Talk} api=${all} id=${id} around=${0} prefilled="" onChanged=${() => {}} isOperator />
+    <${Talk} api=${all} id=${id} around=${around} prefilled="" back=${listOfEverybody()} showsRemoved=${showsRemoved} onChanged=${() => {}} isOperator />
     <${Facts} id=${id} />
   </div>`;
 }
@@ -160,6 +119,7 @@ function Facts({ id }) {
     <${Outlook} found=${outlook} />
     <${Takeover} id=${id} outlook=${outlook} isEnded=${Boolean(session.ended_at)}
       onChanged=${async () => setOutlook(await service.explainSession(id))} />
+    <${Moves} id=${id} onChanged=${async () => setSession(await all.get(id))} />
     <h2>State</h2>
     <dl class="facts">${facts.map(([name, value]) => value && html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
     <h2>Deliveries</h2>

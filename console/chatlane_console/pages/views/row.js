@@ -30,7 +30,7 @@ function PlainText({ text }) {
 
 /**
  * @param {{
- *   row: any, results: Map<string, any>, isFound: boolean, canChange: boolean, addressOf: (place: number) => string,
+ *   row: any, results: Map<string, any>, isFound: boolean, canChange: boolean, addressOf?: (place: number) => string,
  *   onEdit?: (row: any) => void, onBranch?: (row: any) => void
  * }} props
  */

@@ -11,9 +11,11 @@ import { Composer } from "./composer.js";
 import { ask, confirmed, Menu } from "./dialog.js";
 import { moveToFolder } from "./folders.js";
 import { Icon } from "./icons.js";
+import { addLabel, Labels } from "./labels.js";
 import { Badges } from "./list.js";
 import { LiveTurn, OnItsWay } from "./live_turn.js";
 import { Question } from "./question.js";
+import { Removed } from "./removed.js";
 import { Row } from "./row.js";
 
 const NEAR_THE_EDGE = 120;
@@ -25,10 +27,10 @@ const SUMMARY_REQUEST =
 /**
  * @param {{
  *   api: import("../modules/api.js").Conversations, id: string, around: number, prefilled: string,
- *   onChanged: () => void, isOperator?: boolean
+ *   back?: string, showsRemoved: boolean, onChanged: () => void, isOperator?: boolean
  * }} props
  */
-export function Talk({ api, id, around, prefilled, onChanged, isOperator = false }) {
+export function Talk({ api, id, around, prefilled, back = link("list"), showsRemoved, onChanged, isOperator = false }) {
   const [talk, setTalk] = useState(/** @type {any} */ (null));
   useEffect(() => {
     const opened = openConversation(api, id, around);
@@ -37,17 +39,17 @@ export function Talk({ api, id, around, prefilled, onChanged, isOperator = false
     return () => opened.close();
   }, [api, id, around]);
   if (!talk || talk.id !== id) return html`<main class="talk" id="main" tabindex="-1"></main>`;
-  return html`<${OpenTalk} key=${`${id}.${around}`} talk=${talk} around=${around} prefilled=${prefilled}
-    onChanged=${onChanged} isOperator=${isOperator} />`;
+  return html`<${OpenTalk} key=${`${id}.${around}`} talk=${talk} around=${around} prefilled=${prefilled} back=${back}
+    showsRemoved=${showsRemoved} onChanged=${onChanged} isOperator=${isOperator} />`;
 }
 
 /**
  * @param {{
  *   talk: import("../modules/conversation.js").Conversation, around: number, prefilled: string,
- *   onChanged: () => void, isOperator: boolean
+ *   back: string, showsRemoved: boolean, onChanged: () => void, isOperator: boolean
  * }} props
  */
-function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
+function OpenTalk({ talk, around, prefilled, back, showsRemoved, onChanged, isOperator }) {
   const session = useValue(talk.session);
   const failure = useValue(talk.failure);
   const live = useValue(talk.live);
@@ -57,6 +59,7 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
   const [showsReasoning, setShowsReasoning] = useState(setting("reasoning", "") === "on");
   const [filled, setFilled] = useState(prefilled);
   const title = session ? titleOf(session) : "Conversation";
+  const view = isOperator ? "story" : "session";
   useEffect(() => {
     document.title = `${title} · chatlane`;
   }, [title]);
@@ -81,7 +84,7 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
     onChanged();
     return result;
   };
-  const actions = actionsOf(talk, session, act, setFilled, isOperator);
+  const actions = actionsOf(talk, session, act, setFilled, isOperator, back);
   const blocked = !session
     ? "Loading"
     : session.read_only
@@ -91,10 +94,10 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
         : "";
   return html`<main class="talk" id="main" tabindex="-1">
     <header class="talk-head">
-      <a class="button plain icon back" href=${link(isOperator ? "operators" : "list")} aria-label="Back to the list"><${Icon} name="back" /></a>
+      <a class=${`button plain icon back ${isOperator ? "is-shown" : ""}`} href=${back} aria-label="Back to the list"><${Icon} name="back" /></a>
       <div class="talk-name">
         <h1 dir="auto">${title}</h1>
-        ${session && html`<${About} session=${session} />`}
+        ${session && html`<${About} session=${session} putLabels=${ofRoom ? undefined : actions.putLabels} />`}
       </div>
       ${connection === "lost" && html`<span class="badge warn" role="status">reconnecting</span>`}
       ${!ofRoom &&
@@ -106,11 +109,13 @@ function OpenTalk({ talk, around, prefilled, onChanged, isOperator }) {
       }}>Reasoning</button>`}
       ${session && html`<${Menu} label="Actions of this conversation" items=${actions.menu} />`}
     </header>
-    <${Log} talk=${talk} around=${around} showsReasoning=${showsReasoning} isOnline=${connection !== "lost"}
-      onEdit=${ofRoom ? undefined : actions.edit} onBranch=${ofRoom ? undefined : actions.branch} onText=${setFilled}
-      onSummary=${!isOperator && !blocked ? () => send(talk.id, SUMMARY_REQUEST) : undefined} />
+    ${showsRemoved
+      ? html`<${Removed} talk=${talk} view=${view} onChanged=${onChanged} />`
+      : html`<${Log} talk=${talk} view=${view} around=${around} showsReasoning=${showsReasoning} isOnline=${connection !== "lost"}
+          onEdit=${ofRoom ? undefined : actions.edit} onBranch=${ofRoom ? undefined : actions.branch} onText=${setFilled}
+          onSummary=${!isOperator && !blocked ? () => send(talk.id, SUMMARY_REQUEST) : undefined} />`}
     ${ofRoom && html`<p class="notice">Said in a room that you are a member of. Write there to take part.</p>`}
-    ${!isOperator && !ofRoom &&
+    ${!isOperator && !ofRoom && !showsRemoved &&
     html`<${Composer} name=${talk.id} api=${talk.api} isRunning=${isBusy || Boolean(live)} isOnline=${connection !== "lost"} blocked=${blocked}
       prefilled=${filled}
       onSend=${(/** @type {string} */ text, /** @type {any[]} */ files) => {
@@ -157,8 +162,8 @@ function useReadMark(talk, onMarked, isOperator) {
   }, [rows, isAtEnd]);
 }
 
-/** @param {{ session: any }} props */
-function About({ session }) {
+/** @param {{ session: any, putLabels?: (labels: string[], done: string) => Promise<any> }} props */
+function About({ session, putLabels }) {
   const usage = session.chain?.usage ?? session.usage ?? {};
   const costs = session.chain?.costs ?? session.costs ?? {};
   const used = session.gauges?.context_tokens;
@@ -166,7 +171,7 @@ function About({ session }) {
   const tokens = (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0);
   const cost = costs.cost_usd === undefined ? "" : money(costs.cost_usd);
   return html`<p>
-    <${Badges} session=${{ ...session, unread: 0 }} />
+    <${Badges} session=${{ ...session, unread: 0 }} /><${Labels} session=${session} put=${putLabels} />
     <span>${sourceName(session)}</span>
     <span>${session.agent}${session.model ? ` · ${session.model}` : ""}</span>
     ${used !== undefined && limit > 0 &&
@@ -185,8 +190,9 @@ function About({ session }) {
  * @param {(work: () => Promise<any>, done?: string) => Promise<any>} act
  * @param {(text: string) => void} fill
  * @param {boolean} isOperator
+ * @param {string} back Address of the list.
  */
-function actionsOf(talk, session, act, fill, isOperator) {
+function actionsOf(talk, session, act, fill, isOperator, back) {
   const { api, id } = talk;
   const version = session?.version;
   const rename = async (/** @type {string} */ given) => {
@@ -214,7 +220,7 @@ function actionsOf(talk, session, act, fill, isOperator) {
     if (!deleted) return;
     keepReceipt(deleted, isOperator);
     tell(`The conversation is deleted. ${isOperator ? "People" : "Your data"} has the receipt.`);
-    go(isOperator ? link("operators", "sessions") : link("list"));
+    go(back);
   };
   const beginAnew = async () => {
     const text = "This conversation ends, and the chat goes on in a new one, without its history.";
@@ -222,8 +228,19 @@ function actionsOf(talk, session, act, fill, isOperator) {
     const next = await act(() => api.reset(id));
     if (next) go(link("story", next.id));
   };
-  const undo = (turns = 1) => act(() => api.undo(id, turns), "The last turn is taken back.");
+  const undo = (turns = 1) => act(() => api.undo(id, turns), "The last turn is taken back. “Messages taken out” in the menu has it.");
+  const putLabels = (/** @type {string[]} */ labels, /** @type {string} */ done) =>
+    act(() => api.update(id, { labels }, version), done);
+  const protect = async () => {
+    const text = "Nothing can be written to it, and it is not opened again. It can be copied, and you can allow writing again.";
+    if (!session.read_only && (await ask({ title: "Make this conversation read only?", text, action: "Make read only" })) === null) return;
+    await act(
+      () => api.update(id, { read_only: !session.read_only }, version),
+      session.read_only ? "The conversation can be opened again." : "The conversation can only be read.",
+    );
+  };
   return {
+    putLabels,
     branch: (/** @type {any} */ row) => branch(row.seq),
     // Another person than the author has nowhere to write the text.
     edit: isOperator ? undefined : async (/** @type {any} */ row) => {
@@ -262,13 +279,21 @@ function actionsOf(talk, session, act, fill, isOperator) {
               act: () => void moveToFolder(session, (project) => act(() => api.update(id, { project_id: project }, version))),
             },
           ]),
+      { label: "Add a label", act: () => void addLabel(session, putLabels) },
       { label: "Answer the last message again", act: () => void act(() => api.retry(id)) },
       { label: "Take the last turn back", act: () => void undo() },
+      { label: "Messages taken out", act: () => go(link(isOperator ? "story" : "session", id, { show: "removed" })) },
       { label: "Branch", act: () => void branch(undefined) },
       { label: session?.archived_at ? "Take out of the archive" : "Archive", act: () => void archive() },
-      session?.ended_at
-        ? { label: "Open again", act: () => void act(() => api.reopen(id)) }
-        : { label: "End", act: () => void act(() => api.end(id), "The conversation has ended.") },
+      ...(session?.ended_at && session.read_only
+        ? []
+        : session?.ended_at
+          ? [{ label: "Open again", act: () => void act(() => api.reopen(id)) }]
+          : [{ label: "End", act: () => void act(() => api.end(id), "The conversation has ended.") }]),
+      // The service protects only what has ended.
+      ...(session?.ended_at
+        ? [{ label: session.read_only ? "Allow writing" : "Make read only", act: () => void protect() }]
+        : []),
       ...(isOperator && !session?.ended_at
         ? [
             { label: "Stop the turn", act: () => void act(() => api.stop(id), "The turn and what waited are stopped.") },
@@ -295,12 +320,12 @@ async function copyAll(talk, _fill) {
 
 /**
  * @param {{
- *   talk: import("../modules/conversation.js").Conversation, around: number, showsReasoning: boolean,
+ *   talk: import("../modules/conversation.js").Conversation, view: string, around: number, showsReasoning: boolean,
  *   isOnline: boolean, onEdit?: (row: any) => void, onBranch?: (row: any) => void, onText: (text: string) => void,
  *   onSummary?: () => void
  * }} props
  */
-function Log({ talk, around, showsReasoning, isOnline, onEdit, onBranch, onText, onSummary }) {
+function Log({ talk, view, around, showsReasoning, isOnline, onEdit, onBranch, onText, onSummary }) {
   const rows = useValue(talk.rows);
   const olderPage = useValue(talk.olderPage);
   const isLoadingOlder = useValue(talk.isLoadingOlder);
@@ -378,7 +403,7 @@ function Log({ talk, around, showsReasoning, isOnline, onEdit, onBranch, onText,
         before.current.isLow = true;
         if (talk.isAtEnd.value) box.current.scrollTop = box.current.scrollHeight;
         else {
-          go(link("session", talk.id));
+          go(link(view, talk.id));
         }
       }}><${Icon} name="down" /> Newest messages</button></p>`}
     </div>

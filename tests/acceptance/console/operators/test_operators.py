@@ -137,11 +137,11 @@ async def test_an_operator_finds_jobs_and_archived_conversations_and_answers_a_q
         page = operator.page
         await operator.open("#/operators/sessions")
         await page.get_by_role("link", name="opened by cron").wait_for()
-        await page.get_by_role("button", name="Archived").click()
+        await page.get_by_label("State").select_option("Archived")
         await page.get_by_role("link", name="opened by console").wait_for()
         assert await page.get_by_role("link", name="opened by cron").count() == 0
         assert await violations(operator) == []
-        await page.get_by_role("button", name="Archived").click()
+        await page.get_by_label("State").select_option("Not archived")
 
         await seven.open()
         await seven.page.locator(".entry").first.click()
