@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
@@ -83,7 +84,8 @@ def create_app(settings: ConsoleSettings) -> FastAPI:
         app.include_router(own.router, prefix=API_PATH, tags=["person"])
     app.openapi = partial(_document_once, app)  # type: ignore[method-assign]
     if PAGES.is_dir():
-        app.mount("/", StaticFiles(directory=PAGES, html=True), name="pages")
+        # Answers of the API stay as they are: compressed, their length could tell what a secret is.
+        app.mount("/", GZipMiddleware(StaticFiles(directory=PAGES, html=True)), name="pages")
     app.add_middleware(
         Guard,
         hosts=settings.hosts,

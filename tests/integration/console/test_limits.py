@@ -114,3 +114,15 @@ async def test_nothing_that_people_write_is_logged(
     operators = [json.loads(line) for line in written if "operator_request" in line]
     assert {line["operator"] for line in operators} == {f"eve{console.suffix}"}
     assert len(operators) > 5
+
+
+async def test_pages_are_sent_compressed_and_answers_of_the_api_are_not(
+    console: ConsoleWorld,
+) -> None:
+    async with console.person("ann") as ann:
+        headers = {"Accept-Encoding": "gzip"}
+        script = await ann.get("/app.js", headers=headers)
+        assert script.headers["content-encoding"] == "gzip"
+        assert int(script.headers["content-length"]) < len(script.content)
+        answer = await ann.get(f"{API}/sessions", headers=headers)
+        assert "content-encoding" not in answer.headers
