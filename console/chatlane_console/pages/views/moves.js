@@ -30,7 +30,7 @@ function Preview({ move }) {
     ${from.agent !== to.agent && html`<li>The agent ${to.agent} answers, no longer ${from.agent}.</li>`}
     ${!from.ended_at && html`<li>${named(from)} ends, unless another chat leads to it. Its messages stay.</li>`}
     ${(from.is_busy || from.waiting?.count > 0) && html`<li>What runs and waits there is still answered there.</li>`}
-    <li>The people are not told. You can take the move back here.</li>
+    <li>People get no message about it. You can take the move back here.</li>
   </ul>`;
 }
 
