@@ -164,9 +164,17 @@ def router(principal: str) -> Permissions:
             *(f"{_API}.STREAM.MSG.GET.{stream}" for stream in _WITH_READERS),
             # Lists the messages of ROUTED, to find those that it lost.
             *_reading_by_oneself(StreamName.ROUTED, COMPARING_CONSUMER),
-            # Counts the messages of an account in OUTBOUND, and purges its oldest when it is filling.
-            *_reading_by_oneself(StreamName.OUTBOUND, SHARES_CONSUMER),
-            f"{_API}.STREAM.PURGE.{StreamName.OUTBOUND}",
+            # Counts the messages of an account or agent, and purges its oldest when a stream is
+            # filling. Messages in TURNS are counted without a consumer.
+            *(
+                subject
+                for stream in (StreamName.OUTBOUND, StreamName.ROUTED)
+                for subject in _reading_by_oneself(stream, SHARES_CONSUMER)
+            ),
+            *(
+                f"{_API}.STREAM.PURGE.{stream}"
+                for stream in (StreamName.OUTBOUND, StreamName.ROUTED, StreamName.TURNS)
+            ),
             # Deletes messages that were deleted or edited before they reached a worker.
             f"{_API}.STREAM.MSG.DELETE.{StreamName.ROUTED}",
             f"{_API}.CONSUMER.PAUSE.{StreamName.ROUTED}.*",

@@ -69,10 +69,13 @@ TURN_EVENTS: Final = subjects.wildcards(subjects.TURN_EVENT)
 OUTBOUND_MAX_AGE: Final = timedelta(hours=72)
 """How long OUTBOUND keeps a message, whether or not an adapter has acknowledged it."""
 
+ROUTED_MAX_AGE: Final = timedelta(days=7)
+"""How long ROUTED keeps a message, whether or not a worker has acknowledged it."""
+
 # The logs have no maximum age: routers purge them below the positions that all have committed.
 _ADDRESSES_AND_AGES: Final[Mapping[StreamName, tuple[tuple[str, ...], timedelta | None]]] = {
     StreamName.INBOUND: ((subjects.INBOUND,), None),
-    StreamName.ROUTED: ((subjects.ROUTED,), timedelta(days=7)),
+    StreamName.ROUTED: ((subjects.ROUTED,), ROUTED_MAX_AGE),
     StreamName.TURNS: ((subjects.TURN,), timedelta(hours=24)),
     StreamName.RESULTS: ((subjects.RESULT,), None),
     StreamName.OUTBOUND: ((subjects.OUTBOUND,), OUTBOUND_MAX_AGE),
@@ -234,9 +237,10 @@ No agent can have a durable of that name, because those end in a number.
 """
 
 SHARES_CONSUMER: Final = "shares"
-"""Consumer with which a router counts the messages of an account in OUTBOUND.
+"""Consumer with which a router counts messages of an account in OUTBOUND, or of an agent in ROUTED.
 
-No account can have a durable of that name, because those contain a `=`.
+No account can have a durable of that name, because those contain a `=`, and no agent in ROUTED,
+because those end in a number.
 """
 
 ERASING_CONSUMER: Final = "erasing"

@@ -112,14 +112,20 @@ def periodic_jobs(
     expired = MessageExpiry(app.store, writer)
     ends = TimedEnds(app.store, writer, app.catalog, lambda: logs.get_state("inbound"))
     trimmer = LogTrimmer(
-        LogShares(bus.client),
+        LogShares(bus.client, app.settings.router.slots),
         transaction,
         app.metrics,
         owners=declared_owners_of_streams(app.catalog),
         trim_above=app.settings.streams.trim_above,
+        has_other_agents=len(app.catalog.agents) > 1,
     )
+    writer.find_crowding = lambda: trimmer.crowding
     app.share_notices = notices = ShareNotices(
-        transaction, contents, lambda: reconciler.found, declared_owners_of_streams(app.catalog)
+        transaction,
+        contents,
+        lambda: reconciler.found,
+        declared_owners_of_streams(app.catalog),
+        lambda: trimmer.crowding,
     )
     shares = (*trimmer.jobs(), *notices.jobs())
     left = Job("outbox of full streams", timedelta(seconds=1), relay.count_left)

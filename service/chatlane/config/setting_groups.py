@@ -310,8 +310,8 @@ class StreamsSettings(Group):
         default=0.75,
         ge=0.1,
         le=0.95,
-        description="Part of the size limit of a log or of OUTBOUND above which decided and delivered "
-        "messages of the account or agent that holds most of it are purged early.",
+        description="Part of the size limit of a log, OUTBOUND, ROUTED or TURNS above which decided and "
+        "delivered messages of the account or agent that holds most of it are purged early.",
     )
     max_bytes: dict[StreamKey, ByteSize] = Field(
         default_factory=dict,

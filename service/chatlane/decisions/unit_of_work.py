@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from chatlane.decisions.limits.agent_shares import withhold
 from chatlane.domain.counts import Inconsistency
 from chatlane.domain.sessions.session_handoff import tell_first_turn
 from chatlane.observability.logs import get_logger
@@ -26,7 +27,7 @@ from chatlane_schemas.dead import DeadReason
 from chatlane_schemas.results import Role
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
     from datetime import datetime, timedelta
     from uuid import UUID
 
@@ -52,6 +53,7 @@ class UnitOfWork:
     Attributes:
         connection: Connection for reads and locks; writes go through `write`.
         laps: Seconds by stage, for the stages for which `lap` was called.
+        crowding: Agents whose messages to workers become dead letters.
         touched: The sessions that were written, by id.
     """
 
@@ -59,6 +61,7 @@ class UnitOfWork:
     outbox: OutboxWriter
     lap_began: float
     dead_letter_limits: DeadLetterLimits | None = None
+    crowding: Collection[str] = ()
     effects: list[Effects] = field(default_factory=list, init=False)
     touched: dict[UUID, Session] = field(default_factory=dict, init=False)
     laps: dict[str, float] = field(default_factory=dict, init=False)
@@ -82,6 +85,7 @@ class UnitOfWork:
             SupersededError: Another router decided about one of the lanes first.
         """
         connection = self.connection
+        withheld = withhold(effects, self.crowding) if self.crowding else []
         written = list(sessions_of)
         deleted = _place_deleted(effects, written)
         _note_messages(effects, written)
@@ -108,6 +112,7 @@ class UnitOfWork:
         await messages.insert(connection, effects.messages)
         await expiry.insert(connection, effects.expiring)
         await messages.mark_unanswered(connection, effects.unanswered)
+        await messages.give_up(connection, withheld)
         await messages.reopen(connection, effects.answered_after_all)
         await edits.change_rows(connection, effects.row_changes, effects.revisions)
         await routed_changes.note(connection, effects.routed_changes)
@@ -164,6 +169,7 @@ class UnitOfWorkFactory:
         touched: Called with the sessions that were written, by id.
         dead_letter_limits: Limits the dead letters of one owner; without it all are kept.
         routed_changed: Called when messages of stream agents were edited or deleted.
+        find_crowding: Returns the agents that get nothing more in ROUTED.
     """
 
     store: Store
@@ -175,6 +181,7 @@ class UnitOfWorkFactory:
     touched: Callable[[Mapping[UUID, Session]], None] | None = None
     dead_letter_limits: DeadLetterLimits | None = None
     routed_changed: Callable[[], None] | None = None
+    find_crowding: Callable[[], Collection[str]] = tuple
 
     def notify_written(self, sessions: set[UUID]) -> None:
         """Announce sessions that have new rows in committed transactions."""
@@ -186,7 +193,9 @@ class UnitOfWorkFactory:
         """Run the block in one transaction, and publish what it wrote after the commit."""
         asked_at = monotonic()
         async with self.relay.ordered() as outbox, self.store.transaction() as connection:
-            unit_of_work = UnitOfWork(connection, outbox, asked_at, self.dead_letter_limits)
+            unit_of_work = UnitOfWork(
+                connection, outbox, asked_at, self.dead_letter_limits, self.find_crowding()
+            )
             yield unit_of_work
         if unit_of_work.laps:
             unit_of_work.lap("commit")

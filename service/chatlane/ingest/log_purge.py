@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from chatlane.domain.log import LOGS, REPLAY_WINDOW
 from chatlane.observability.logs import get_logger
 from chatlane.store.logs import log_marks, log_trims
+from chatlane_schemas.topology.streams import ROUTED_MAX_AGE
 
 if TYPE_CHECKING:
     from chatlane.domain.log import LogName
@@ -70,7 +71,8 @@ class LogRetention:
         purged = await self.logs.purge_below(log, sequence)
         async with self.transaction() as connection:
             await log_marks.delete_old(connection, log, self.replay_window)
-            await log_trims.expire(connection, self.replay_window)
+            # ROUTED keeps messages longer, and the holes between them.
+            await log_trims.expire(connection, max(self.replay_window, ROUTED_MAX_AGE))
         _log.info("log_purged", log=log, count=purged, first_seq=sequence)
         return purged
 

@@ -1,4 +1,4 @@
-"""Purge the oldest messages of the largest owners when a log or OUTBOUND is filling up.
+"""Purge the oldest messages of the largest owners when a stream is filling up.
 
 Without this one adapter could fill INBOUND, and NATS would reject every other account until the
 end of the replay window. Only messages before the least cursor are purged: all of them are
@@ -7,12 +7,18 @@ decided. The cost is a shorter replay window, and only for the owner of the mess
 In OUTBOUND an adapter that delivers nothing, or traffic above what `streams.max_bytes` allows for,
 would stop the answers of every account. What was delivered is purged first. What was not is purged
 only of an account that fills more than half of the stream with it while others use it, too.
+
+In ROUTED an agent that reads nothing would stop the messages to every other agent. What workers
+acknowledged is purged; what they did not stays. While that is not enough, an agent that has more
+than its equal part of the stream unread gets nothing more: `crowding` names it.
+
+Notifications in TURNS are repeated from the database, so any of them may be purged.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -45,7 +51,7 @@ _LEAST_PLACES: Final = 10
 # Part of OUTBOUND that one account may fill with undelivered messages.
 _MOST_UNDELIVERED: Final = 0.5
 
-_TRIMMED: Final[tuple[SharedStream, ...]] = (*LOGS, "outbound")
+_TRIMMED: Final[tuple[SharedStream, ...]] = (*LOGS, "outbound", "turns", "routed")
 
 _log = get_logger("log_trimmer")
 
@@ -59,7 +65,7 @@ class _Purgeable(NamedTuple):
 
 @dataclass
 class LogTrimmer:
-    """Purge decided and delivered messages early while a log or OUTBOUND is filling up.
+    """Purge decided and delivered messages early while a stream is filling up.
 
     Several routers may do this at once: a router does not find what another one has purged.
 
@@ -68,6 +74,10 @@ class LogTrimmer:
         metrics: Exports the shares and the number of purged messages.
         owners: The declared accounts and agents, by stream.
         trim_above: A stream is trimmed when it exceeds this part of its size limit.
+        has_other_agents: Whether the service has more than one agent, of any delivery.
+
+    Attributes:
+        crowding: Agents that get nothing more in ROUTED until workers read what they have.
     """
 
     shares: LogShares
@@ -75,16 +85,21 @@ class LogTrimmer:
     metrics: Metrics
     owners: InitVar[Mapping[SharedStream, Collection[str]]]
     trim_above: float
+    has_other_agents: bool = True
+    crowding: frozenset[str] = field(default=frozenset(), init=False)
 
     def __post_init__(self, owners: Mapping[SharedStream, Collection[str]]) -> None:
-        self._owners = {log: {*names, UNPARTITIONED} for log, names in owners.items()}
+        self._owners: dict[SharedStream, set[str]] = {
+            log: set(owners.get(log, ())) for log in _TRIMMED
+        }
+        self._owners["inbound"].add(UNPARTITIONED)
 
     def jobs(self) -> tuple[Job, ...]:
         """Return the periodic jobs."""
         return (Job("log trimming", _EVERY, self.run),)
 
     async def run(self) -> int:
-        """Trim the logs that are filling up; return how many messages were purged.
+        """Trim the streams that are filling up; return how many messages were purged.
 
         Raises:
             BusUnavailableError: The next run retries.
@@ -97,18 +112,20 @@ class LogTrimmer:
 
     async def _trim(self, log: SharedStream, shares: dict[tuple[str, ...], float]) -> int:
         size = await self.shares.find_size(log)
-        if size is None or size.held_bytes <= self.trim_above * size.max_bytes:
+        if (
+            size is None
+            or not size.max_bytes
+            or size.held_bytes <= self.trim_above * size.max_bytes
+        ):
+            if log == "routed":
+                self._set_crowding(frozenset())
             return 0
         held = await self.shares.measure(log, size.state, self._owners[log])
         for owner, holding in held.items():
             labels = log, self._label(log, owner)
             shares[labels] = shares.get(labels, 0) + holding.held_bytes
         excess = size.held_bytes - int(_TRIMMED_TO * self.trim_above * size.max_bytes)
-        purgeable = await (
-            self._delivered(size, held, excess)
-            if log == "outbound"
-            else self._decided(log, size, held)
-        )
+        purgeable = await self._purgeable(log, size, held, excess)
         sizes = {
             owner: part.messages * held[owner].message_bytes for owner, part in purgeable.items()
         }
@@ -118,6 +135,20 @@ class LogTrimmer:
             below = purgeable[owner].below
             purged += await self._trim_owner(log, owner, messages, below, size.state.generation)
         return purged
+
+    async def _purgeable(
+        self, log: SharedStream, size: LogSize, held: Mapping[str, OwnerUsage], excess: int
+    ) -> dict[str, _Purgeable]:
+        match log:
+            case "outbound":
+                return await self._delivered(size, held, excess)
+            case "routed":
+                return await self._acknowledged(size, held)
+            case "turns":
+                below = size.state.last_sequence + 1
+                return {owner: _Purgeable(usage.messages, below) for owner, usage in held.items()}
+            case _:
+                return await self._decided(log, size, held)
 
     async def _decided(
         self, log: LogName, size: LogSize, held: Mapping[str, OwnerUsage]
@@ -145,6 +176,29 @@ class LogTrimmer:
             if usage.held_bytes - found[owner].messages * usage.message_bytes > most:
                 found[owner] = _Purgeable(usage.messages, size.state.last_sequence + 1)
         return found
+
+    async def _acknowledged(
+        self, size: LogSize, held: Mapping[str, OwnerUsage]
+    ) -> dict[str, _Purgeable]:
+        """Return what the workers of each agent have acknowledged; note who crowds the stream."""
+        found: dict[str, _Purgeable] = {}
+        unread_bytes: dict[str, int] = {}
+        for agent, usage in held.items():
+            below = await self.shares.find_unread(agent, size.state.last_sequence) or 0
+            unread = await self.shares.count("routed", agent, below) if below else usage.messages
+            found[agent] = _Purgeable(max(0, usage.messages - unread), below)
+            unread_bytes[agent] = unread * usage.message_bytes
+        equal_part = self.trim_above * size.max_bytes / max(1, len(self._owners["routed"]))
+        crowding = (agent for agent, unread in unread_bytes.items() if unread > equal_part)
+        self._set_crowding(frozenset(crowding) if self.has_other_agents else frozenset())
+        return found
+
+    def _set_crowding(self, agents: frozenset[str]) -> None:
+        for agent in sorted(agents - self.crowding):
+            _log.error("share_exceeded", log="routed", owner=self._label("routed", agent))
+        for agent in sorted(self.crowding - agents):
+            _log.warning("share_regained", log="routed", owner=self._label("routed", agent))
+        self.crowding = agents
 
     async def _find_bound(self, log: LogName, generation: str) -> int | None:
         """Return the least cursor, or None if a partition has a cursor in another generation."""

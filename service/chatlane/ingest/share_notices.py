@@ -45,6 +45,7 @@ class ShareNotices:
         contents: Counts messages outside all partitions.
         found: Returns the findings of the last comparison of database and streams.
         owners: The declared accounts and agents, by stream.
+        find_crowding: Returns the agents that get nothing more in ROUTED.
 
     Attributes:
         notices: One for each kind, log and owner: `log_trimmed inbound telegram/main`.
@@ -54,6 +55,7 @@ class ShareNotices:
     contents: Contents
     found: Callable[[], Mapping[str, int]]
     owners: Mapping[SharedStream, Collection[str]]
+    find_crowding: Callable[[], Collection[str]] = tuple
     notices: tuple[str, ...] = field(default=(), init=False)
 
     def jobs(self) -> tuple[Job, ...]:
@@ -71,6 +73,10 @@ class ShareNotices:
             dropped = await dead_letter_shares.list_recent(connection, _RECENT)
         named = {f"log_trimmed {trim.log} {self._label(trim.log, trim.owner)}" for trim in trims}
         named |= {f"dead_letters_dropped {share.log} {share.owner}" for share in dropped}
+        named |= {
+            f"share_exceeded routed {self._label('routed', agent)}"
+            for agent in self.find_crowding()
+        }
         if self.found().get(Inconsistency.UNPARTITIONED):
             named |= await self._unpartitioned()
         self.notices = tuple(sorted(named))

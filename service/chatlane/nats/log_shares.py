@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
 from chatlane.domain.limits.shares import owner_of
+from chatlane.domain.log import LOGS
 from chatlane.nats.jetstream import JetStream, StreamState, stream_state
 from chatlane.nats.stream_scan import open_pass
 from chatlane.nats.topology import LOG_STREAMS
 from chatlane_schemas.topology import subjects
-from chatlane_schemas.topology.streams import SHARES_CONSUMER, StreamName, outbound_durable
+from chatlane_schemas.topology.streams import (
+    DEFAULT_SLOTS,
+    SHARES_CONSUMER,
+    StreamName,
+    outbound_durable,
+    routed_durable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,6 +46,8 @@ _STREAMS: Final[Mapping[SharedStream, StreamName]] = {
     "inbound": LOG_STREAMS["inbound"],
     "results": LOG_STREAMS["results"],
     "outbound": StreamName.OUTBOUND,
+    "routed": StreamName.ROUTED,
+    "turns": StreamName.TURNS,
 }
 
 
@@ -63,16 +72,21 @@ class OwnerUsage(NamedTuple):
 
 
 class LogShares:
-    """Measures and purges the messages of one owner in a log or in OUTBOUND.
+    """Measures and purges the messages of one owner in a log, in OUTBOUND, ROUTED or TURNS.
 
     It keeps no state between two calls. The figures therefore include messages that no router has
     read yet, and stay correct after a purge or a restore.
 
     All methods raise BusUnavailableError when there is no answer in time.
+
+    Args:
+        client: The connection.
+        slots: Number of slots for the messages of a `stream` agent.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, slots: int = DEFAULT_SLOTS) -> None:
         self._client = client
+        self._slots = slots
         # A purge of many messages may take a second.
         self._jetstream = JetStream(client, _PATIENCE)
 
@@ -108,10 +122,17 @@ class LogShares:
 
     async def count(self, log: SharedStream, owner: str, since: int = 1) -> int:
         """Return how many messages an owner has from a sequence on."""
+        if log == "turns":
+            # One subject for each agent. A consumer here could have the name of an agent's durable.
+            subject = _filter(log, owner)
+            body = {"subjects_filter": subject}
+            info = await self._jetstream.request(f"STREAM.INFO.{StreamName.TURNS}", body)
+            return int((info["state"].get("subjects") or {}).get(subject, 0))
         # Create a consumer for its pending count. The subject list would hold an entry per chat.
         config = {
-            # A router may create only this consumer of OUTBOUND, so two routers do not count at once.
-            "name": SHARES_CONSUMER if log == "outbound" else f"{SHARES_CONSUMER}-{uuid4().hex}",
+            # A router may create only this consumer of OUTBOUND and of ROUTED, so two routers do
+            # not count at once.
+            "name": f"{SHARES_CONSUMER}-{uuid4().hex}" if log in LOGS else SHARES_CONSUMER,
             "filter_subject": _filter(log, owner),
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": since,
@@ -131,6 +152,34 @@ class LogShares:
         name = outbound_durable(*account.split("/", 1))
         info = await self._jetstream.find(f"CONSUMER.INFO.{StreamName.OUTBOUND}.{name}")
         return None if info is None else int(info["ack_floor"]["stream_seq"]) + 1
+
+    async def find_unread(self, agent: str, last_sequence: int) -> int | None:
+        """Return the sequence in ROUTED before which workers have acknowledged all of an agent.
+
+        Return None if one of its slots has no durable.
+
+        Args:
+            agent: A `stream` agent.
+            last_sequence: Newest sequence of the stream, known before this call.
+        """
+        first = last_sequence + 1
+        for slot in range(self._slots):
+            durable = routed_durable(agent, slot)
+            info = await self._jetstream.find(f"CONSUMER.INFO.{StreamName.ROUTED}.{durable}")
+            if info is None:
+                return None
+            in_work = int(info["num_ack_pending"])
+            if int(info["num_pending"]) + in_work == 0:
+                continue
+            begin = info["ack_floor"] if in_work else info["delivered"]
+            unread = await self._jetstream.find_next_message(
+                StreamName.ROUTED,
+                int(begin["stream_seq"]) + 1,
+                subjects.routed_filter(agent, slot),
+            )
+            if unread is not None:
+                first = min(first, unread.sequence)
+        return first
 
     async def find_first(self, log: SharedStream, owner: str) -> int | None:
         """Return the sequence of the oldest message of an owner."""
@@ -166,6 +215,8 @@ _ADDRESSES: Final[Mapping[SharedStream, str]] = {
     "inbound": subjects.LOG,
     "results": subjects.RLOG,
     "outbound": subjects.OUTBOUND,
+    "routed": subjects.ROUTED,
+    "turns": subjects.TURN,
 }
 
 
@@ -174,9 +225,9 @@ def _stored_as(log: SharedStream) -> str:
 
 
 def _filter(log: SharedStream, owner: str) -> str:
-    if owner == UNPARTITIONED:
+    if log == "inbound" and owner == UNPARTITIONED:
         return NOT_PARTITIONED
-    if log == "results":
-        return subjects.wildcards(subjects.RLOG, agent=owner)
+    if log in {"results", "routed", "turns"}:
+        return subjects.wildcards(_ADDRESSES[log], agent=owner)
     platform, _, account = owner.partition("/")
     return subjects.wildcards(_ADDRESSES[log], platform=platform, account=account)

@@ -293,12 +293,12 @@ class Metrics:
         )
         self.log_share = self._gauge(
             "chatlane_log_share_bytes",
-            "About how much of a log or of OUTBOUND an account or agent holds; shown while it is filling.",
+            "About how much of a stream an account or agent holds; shown while it is filling.",
             ["log", "owner"],
         )
         self.log_trimmed = self._counter(
             "chatlane_log_trimmed_total",
-            "Decided or delivered messages purged early to make room in a log or in OUTBOUND.",
+            "Decided, delivered or repeated messages purged early to make room in a stream.",
             ["log", "owner"],
         )
 

@@ -66,7 +66,7 @@ class UndeliverableMessages:
         async with self._transaction() as connection:
             if routed is not None:
                 await sessions.lock(connection, [routed.session_id])
-                await messages.give_up(connection, UUID(routed.id))
+                await messages.give_up(connection, [UUID(routed.id)])
             is_new = bool(await dead_letters.insert(connection, effects.dead))
             if is_new:
                 # The announcement has no place in any order, so the sweep may publish it.

@@ -36,12 +36,17 @@ if TYPE_CHECKING:
 
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Agent
+    from chatlane.domain.limits.shares import SharedStream
     from chatlane.observability.metrics import Metrics
     from chatlane.postgres.pool import Transaction
     from chatlane.reconciliation.stream_contents import Look, StreamContents
     from chatlane.reconciliation.stream_marks import StreamMark
 
 _COMPARED: Final = (StreamName.ROUTED, StreamName.OUTBOUND)
+_TRIMS: Final[Mapping[StreamName, SharedStream]] = {
+    StreamName.ROUTED: "routed",
+    StreamName.OUTBOUND: "outbound",
+}
 # Number of messages since the mark that are checked against the database.
 _SAMPLES: Final = 4
 _ROWS_AT_ONCE: Final = 2000
@@ -168,10 +173,8 @@ class LostMessages:
             erased = await erasure_list_sql.count_holes(
                 connection, stream, now.generation, first, last
             )
-            if stream is not StreamName.OUTBOUND:
-                return erased
             trimmed = await log_trims.count_holes(
-                connection, "outbound", now.generation, first, last
+                connection, _TRIMS[stream], now.generation, first, last
             )
         return Holes(erased.noted + trimmed.noted, erased.deleted + trimmed.deleted)
 

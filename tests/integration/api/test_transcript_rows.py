@@ -46,6 +46,6 @@ async def test_a_routed_message_says_that_no_worker_answered_it(database_url: st
         assert (routed.error, routed.unanswered) == (None, None)
         assert routed.message_id is not None
         async with kernel.store.transaction() as connection:
-            await messages.give_up(connection, routed.message_id)
+            await messages.give_up(connection, [routed.message_id])
         [given_up] = await rows_of(kernel, placed)
         assert (given_up.error, given_up.unanswered) == ("no worker answered it", "failed")

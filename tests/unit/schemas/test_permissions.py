@@ -66,7 +66,7 @@ def test_messages_are_deleted_by_who_erases_and_by_routers() -> None:
     }
 
 
-def test_only_routers_purge_the_logs_and_the_share_of_an_account() -> None:
+def test_only_routers_purge_the_logs_and_the_share_of_an_account_or_agent() -> None:
     purges = {
         (name, subject)
         for name, role in ROLES.items()
@@ -77,6 +77,8 @@ def test_only_routers_purge_the_logs_and_the_share_of_an_account() -> None:
         ("router", "$JS.API.STREAM.PURGE.INBOUND"),
         ("router", "$JS.API.STREAM.PURGE.OUTBOUND"),
         ("router", "$JS.API.STREAM.PURGE.RESULTS"),
+        ("router", "$JS.API.STREAM.PURGE.ROUTED"),
+        ("router", "$JS.API.STREAM.PURGE.TURNS"),
     }
 
 
@@ -94,6 +96,7 @@ def test_only_the_provisioner_makes_streams_and_durables() -> None:
             assert {*named} == {
                 "$JS.API.CONSUMER.CREATE.ROUTED.comparing.>",
                 "$JS.API.CONSUMER.CREATE.OUTBOUND.shares.>",
+                "$JS.API.CONSUMER.CREATE.ROUTED.shares.>",
             }
         elif name == "provisioner":
             assert {subject.split(".")[4] for subject in makes} == {*StreamName}

@@ -12,20 +12,22 @@ if TYPE_CHECKING:
 
     from chatlane.domain.catalog import Catalog
 
-SharedStream = LogName | Literal["outbound"]
-"""A stream in which each account or agent has a share: a log, or OUTBOUND."""
+SharedStream = LogName | Literal["outbound", "routed", "turns"]
+"""A stream in which each account or agent has a share: a log, OUTBOUND, ROUTED or TURNS."""
 
 
 UNDECLARED: Final = "undeclared"
 """Label of all undeclared owners: however many publish, they add one label value."""
 
 # Position of the first name, and number of names, in `chat.v1.log.<partition>.<platform>.<account>.<chat>`,
-# in that of a result, `chat.v1.rlog.<partition>.<agent>.<session>`, and in
-# `chat.v1.outbound.<platform>.<account>.<chat>`.
+# in that of a result, `chat.v1.rlog.<partition>.<agent>.<session>`, in
+# `chat.v1.outbound.<platform>.<account>.<chat>`, and in `chat.v1.routed.<agent>.<slot>.<session>`,
+# of which the slot is cut off.
 _NAMES: Final[Mapping[SharedStream, tuple[int, int]]] = {
     "inbound": (4, 2),
     "results": (4, 1),
     "outbound": (3, 2),
+    "routed": (3, 1),
 }
 
 
@@ -40,10 +42,23 @@ def declared_owners(catalog: Catalog) -> Mapping[LogName, frozenset[str]]:
 
 
 def declared_owners_of_streams(catalog: Catalog) -> Mapping[SharedStream, frozenset[str]]:
-    """Return the declared owners of each shared stream: those of the logs; accounts in OUTBOUND."""
+    """Return the declared owners of each shared stream.
+
+    These are accounts in INBOUND and OUTBOUND, and agents in RESULTS. ROUTED has the agents with
+    delivery `stream`, TURNS those with delivery `turns`.
+    """
     owners = declared_owners(catalog)
     accounts, agents = owners["inbound"], owners["results"]
-    return {"inbound": accounts, "results": agents, "outbound": accounts}
+    streaming = frozenset(
+        agent.name for agent in catalog.agents.values() if agent.delivery == "stream"
+    )
+    return {
+        "inbound": accounts,
+        "results": agents,
+        "outbound": accounts,
+        "routed": streaming,
+        "turns": agents - streaming,
+    }
 
 
 def label_of(owner: str, declared: Collection[str]) -> str:
@@ -52,11 +67,14 @@ def label_of(owner: str, declared: Collection[str]) -> str:
 
 
 def owner_of(log: SharedStream, subject: str) -> str:
-    """Return the owner of a message: the agent in RESULTS, elsewhere `platform/account`.
+    """Return the owner of a message: the agent in RESULTS, ROUTED and TURNS, elsewhere `platform/account`.
 
     A subject of another form has an owner that cannot be declared.
     """
-    return _owner_at(log, subject.rpartition(".")[0])
+    place, _, last = subject.rpartition(".")
+    if log == "turns":
+        return last
+    return _owner_at(log, place.rpartition(".")[0] if log == "routed" else place)
 
 
 # Runs for every message. Only the last token of a subject has many values, so it is not in the key.

@@ -187,16 +187,17 @@ async def reopen_turn(connection: Connection, turn_id: UUID) -> None:
 
 
 GIVE_UP_SQL: Final[LiteralString] = """
--- messages: mark a routed message as unanswered, unless it has an answer
+-- messages: mark routed messages as unanswered, unless they have an answer
 UPDATE messages AS question SET unanswered = 'failed'
-WHERE id = $1 AND role = 'user' AND turn_id IS NULL
+WHERE id = ANY($1::uuid[]) AND role = 'user' AND turn_id IS NULL
   AND NOT EXISTS (SELECT FROM messages AS answer WHERE answer.reply_to = question.id)
 """
 
 
-async def give_up(connection: Connection, message_id: UUID) -> None:
-    """Mark a message of a `stream` agent as unanswered; its session is locked."""
-    await connection.execute(GIVE_UP_SQL, message_id)
+async def give_up(connection: Connection, message_ids: Sequence[UUID]) -> None:
+    """Mark messages of a `stream` agent as unanswered; their sessions are locked."""
+    if message_ids:
+        await connection.execute(GIVE_UP_SQL, message_ids)
 
 
 REOPEN_SQL: Final[LiteralString] = """

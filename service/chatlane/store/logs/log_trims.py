@@ -1,4 +1,4 @@
-"""Early purges of messages, made because one owner used too much of a log or of OUTBOUND."""
+"""Early purges of messages, made because one owner used too much of a stream."""
 
 from __future__ import annotations
 
@@ -112,6 +112,6 @@ DELETE FROM log_trims WHERE hour < clock_timestamp() - 2 * $1::interval
 """
 
 
-async def expire(connection: Connection, replay_window: timedelta) -> None:
-    """Delete records older than twice the replay window."""
-    await connection.execute(EXPIRE_TRIMS_SQL, replay_window)
+async def expire(connection: Connection, longest: timedelta) -> None:
+    """Delete records older than twice the time that a trimmed stream keeps a message."""
+    await connection.execute(EXPIRE_TRIMS_SQL, longest)
