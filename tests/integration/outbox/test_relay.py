@@ -271,7 +271,7 @@ async def test_what_does_not_fit_in_memory_waits_in_the_table(world: World) -> N
         await world.are_published(*(str(n) for n in range(15)))
 
 
-@pytest.mark.parametrize("gone", ["EVENTS", "DEAD", "TURNS", "OUTBOUND"])
+@pytest.mark.parametrize("gone", ["EVENTS", "DEAD", "TURNS", "OUTBOUND", "ROUTED"])
 async def test_rows_of_a_stream_that_is_gone_cost_no_other_and_go_out_when_it_is_back(
     world: World, gone: str
 ) -> None:
