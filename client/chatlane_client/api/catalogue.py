@@ -184,21 +184,31 @@ class CatalogueApi(Api):
         return await self._ask_session("label", request)
 
     async def move(
-        self, session_id: UUID, project_id: UUID | None, *, request_id: str | None = None
+        self,
+        session_id: UUID,
+        project_id: UUID | None,
+        *,
+        expected_version: str | None = None,
+        request_id: str | None = None,
     ) -> SessionView:
         """Put a session into a folder of its person, or take it out.
 
         Args:
             session_id: Session to change.
             project_id: The folder; None for none.
+            expected_version: `version` of the session that the change is based on; None for any.
             request_id: Id of an earlier request that this one repeats.
 
         Raises:
+            StaleRequestError: The session has changed since that version.
             ConflictingRequestError: Several people share the session, or it is of no scheduled job
                 and the folder is the built-in one.
         """
         request = SessionMove(
-            **self._stamp(request_id), session_id=session_id, project_id=project_id
+            **self._stamp(request_id),
+            session_id=session_id,
+            project_id=project_id,
+            expected_version=expected_version,
         )
         return await self._ask_session("move", request)
 

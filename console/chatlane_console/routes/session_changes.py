@@ -51,8 +51,8 @@ def _value_routes(reach: Callable[..., Conversations]) -> APIRouter:
 
         Title, archive, pin, labels, folder, protection, and all other values are changes of their
         own: a later one may be refused after an earlier one was made, and repeating the request
-        goes on. `If-Match` is for title, archive, labels and the other values; pin, folder
-        and protection replace what is there.
+        goes on. `If-Match` is for title, archive, labels, folder and the other values; pin and
+        protection replace what is there.
         """
         session = await _changed(conversations, session_id, body, request_id, version)
         await state.feeds.tell(session_id, "session.changed")
@@ -199,8 +199,10 @@ async def _changed(
             request_id=named("label"),
         )
 
-    def move(_: str | None) -> Awaitable[SessionView]:
-        return sessions.move(session_id, body.project_id, request_id=named("move"))
+    def move(expected: str | None) -> Awaitable[SessionView]:
+        return sessions.move(
+            session_id, body.project_id, expected_version=expected, request_id=named("move")
+        )
 
     def protect(_: str | None) -> Awaitable[SessionView]:
         return sessions.protect(

@@ -14,7 +14,7 @@ from chatlane_schemas.content.visible_text import shown_title
 from chatlane_schemas.envelope import Record
 from chatlane_schemas.fields import BigNumber, Flag, Instant, Name, Text
 from chatlane_schemas.session_api.people import PersonRequest
-from chatlane_schemas.session_api.session_changes import SessionChange
+from chatlane_schemas.session_api.session_changes import SettingChange
 from chatlane_schemas.session_api.sessions import ApiReply
 
 MAX_PROJECTS: Final = 200
@@ -44,7 +44,7 @@ Colour = Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")]
 """A colour as `#rrggbb`."""
 
 
-class SessionMove(SessionChange):
+class SessionMove(SettingChange):
     """Puts a session into a folder of its person, or takes it out; nothing else changes.
 
     Refused as `invalid` for a folder that the person of the session does not have, and as `conflict`

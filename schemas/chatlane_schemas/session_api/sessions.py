@@ -341,7 +341,7 @@ class SessionView(Record):
     version: SessionVersion | None = Field(
         default=None,
         description="Value for `expected_version`. It changes with the title, directory, model, config, "
-        "model override, note, labels, worktree and archive state, and not with messages.",
+        "model override, note, labels, folder, worktree and archive state, and not with messages.",
     )
 
 

@@ -269,3 +269,24 @@ async def test_a_repeated_request_makes_one_folder(ann: Folders) -> None:
     name = {"name": "Roof", "id": uuid4().hex}
     assert await ann.changed("create", **name) == await ann.changed("create", **name)
     assert len(await ann.listed()) == 1
+
+
+async def test_of_two_moves_made_from_one_version_the_later_one_is_refused(
+    kernel: Kernel, ann: Folders
+) -> None:
+    garden, roof = [await ann.changed("create", name=name) for name in ("Garden", "Roof")]
+    session = (await kernel.say(event(**ANN, mid="1", text="a"))).session
+
+    async def moved(folder: UUID, version: str | None) -> SessionReply:
+        fields = {"session_id": session, "project_id": folder, "expected_version": version}
+        return decode(SessionReply, await ann.ask("session.move", **fields))
+
+    first = await moved(garden.id, None)
+    assert first.session is not None
+    second = await moved(roof.id, first.session.version)
+    assert second.session is not None
+    late = await moved(garden.id, first.session.version)
+    assert late.error is not None
+    assert late.error.code is ApiErrorCode.STALE
+    assert late.session == second.session
+    assert second.session.project_id == roof.id

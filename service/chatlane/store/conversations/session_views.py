@@ -240,7 +240,7 @@ def _view(
         "worktree": _worktree(row["worktree"]),
         "waiting": _waiting(beside),
         "turn": _turn(beside),
-        "version": _version(row),
+        "version": _version(row, beside["project_id"]),
     }
     return read_record(SessionView, fields | _title(row, beside), "sessions")
 
@@ -304,14 +304,14 @@ def _turn(beside: asyncpg.Record) -> LiveTurn | None:
     )
 
 
-def _version(row: asyncpg.Record) -> str:
+def _version(row: asyncpg.Record, folder: UUID | None) -> str:
     """Return a digest of the values that requests can replace.
 
     It covers the values instead of a counter: chat commands and routers of other releases also
     change them, and need not maintain a counter.
     """
     values = [row[name] for name in _REPLACEABLE] + [row["archived_at"] is not None]
-    marks = row["labels"], row["worktree"]
+    marks = row["labels"], row["worktree"], folder
     # Routers of the release before leave them out.
     values += filter(None, marks)
     return sha256(to_json(values)).hexdigest()[:_VERSION_DIGITS]
