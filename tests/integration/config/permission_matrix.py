@@ -26,6 +26,7 @@ from chatlane_schemas.topology.channels import every_channel
 from chatlane_schemas.topology.streams import (
     COMPARING_CONSUMER,
     ERASING_CONSUMER,
+    SHARES_CONSUMER,
     StreamName,
     declared_durables,
     declared_streams,
@@ -231,6 +232,8 @@ def _consumers(stream: str) -> Iterator[str]:
             yield spec.name
     if stream == StreamName.ROUTED:
         yield COMPARING_CONSUMER
+    if stream in {StreamName.ROUTED, StreamName.OUTBOUND}:
+        yield SHARES_CONSUMER
     yield ERASING_CONSUMER
 
 
