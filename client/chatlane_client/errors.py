@@ -273,7 +273,7 @@ class AgentUnavailableError(PermanentError):
     """Raised by a turn handler that cannot answer now, for example because its model is unavailable.
 
     The attempt does not count. The turn waits, and so do the other turns of the agent: after the
-    pause, one of them tries the agent. The chat is told once if it has to wait long.
+    pause, one of them tries the agent. A long wait is announced once in the chat.
 
     Attributes:
         again_in: When the agent can probably answer again; None lets the service choose.

@@ -1,4 +1,4 @@
-"""Requests for answers, each followed in a task of its own, which no cancelled response cuts off."""
+"""Follow each request for an answer in its own task, which outlives a cancelled response."""
 
 import asyncio
 import logging

@@ -26,7 +26,7 @@ _PATIENCE_SECONDS: Final = 5.0
 async def get_overview(
     _: Operator, state: State, conversations: Annotated[Conversations, Depends(all_conversations)]
 ) -> Overview:
-    """Return what waits where and for how long, and the numbers of sessions."""
+    """Return the backlog and age of each queue, and the numbers of sessions."""
     streams = [await _stream_state(state.operator_client, name) for name in StreamName]
     found = await _service_api(state).overview()
     return Overview(

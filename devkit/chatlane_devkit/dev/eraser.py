@@ -21,7 +21,7 @@ def erasure_config() -> str:
 
 
 async def start_eraser(stack: Stack) -> None:
-    """Start the job with a database login of its own."""
+    """Start the job with a separate database login."""
     password = secrets.token_hex(16)
     connection = await asyncpg.connect(stack.dsn)
     try:

@@ -97,7 +97,7 @@ Context = Annotated[
 
 
 class FrontEnd(Record):
-    """What the front end gives to the turn that answers a message."""
+    """Tools and context that a front end gives to the turn that answers a message."""
 
     tools: Tools = Field(
         default=(), repr=False, description="Its tools, each under a name of its own."

@@ -73,7 +73,7 @@ class Hit(NamedTuple):
 
 
 class SearchReads:
-    """Searches transcripts; locks nothing.
+    """Searches transcripts without locks.
 
     Args:
         store: Opens the transactions.

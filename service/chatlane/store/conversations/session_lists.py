@@ -293,7 +293,7 @@ class SessionLists:
 
 
 class _Read(NamedTuple):
-    """The rows of a statement of a page, those with sessions, and whether no more follow."""
+    """The rows of one read of a page, those with sessions, and whether it is the last page."""
 
     rows: list[asyncpg.Record]
     found: list[asyncpg.Record]

@@ -82,7 +82,7 @@ class SessionReads:
         with_chain: bool = False,
         with_rooms: bool = False,
     ) -> SessionView | None:
-        """Return a session; None if it does not exist, or a named person does not own it.
+        """Return a session; None if it does not exist, or belongs to another person.
 
         What the person has typed and not read is in the view.
 
