@@ -55,8 +55,8 @@ def matrix() -> None:
 @app.command("matrix-appservice")
 def matrix_appservice() -> None:
     """Serve several accounts of Matrix as an application service of the homeserver."""
-    from chatlane_adapters.matrix.appservice import platforms_of  # noqa: PLC0415 - slow to import
-    from chatlane_adapters.matrix.settings import AppserviceSettings  # noqa: PLC0415
+    from chatlane_adapters.matrix.appservice.adapter import platforms_of  # noqa: PLC0415 - slow to import
+    from chatlane_adapters.matrix.appservice.settings import AppserviceSettings  # noqa: PLC0415
 
     _run_all(AppserviceSettings, platforms_of)
 
@@ -72,7 +72,7 @@ def matrix_registration(
     ] = "http://127.0.0.1:8009",
 ) -> None:
     """Write a registration file with new tokens, for the homeserver and `matrix-appservice`."""
-    from chatlane_adapters.matrix.registration import Registration  # noqa: PLC0415
+    from chatlane_adapters.matrix.appservice.registration import Registration  # noqa: PLC0415
 
     try:
         Registration.new(url, server_name).save(file)

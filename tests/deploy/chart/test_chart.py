@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from chatlane_adapters.kit.settings import AdapterSettings
-from chatlane_adapters.matrix.registration import Registration
-from chatlane_adapters.matrix.settings import AppserviceSettings
+from chatlane_adapters.matrix.appservice.registration import Registration
+from chatlane_adapters.matrix.appservice.settings import AppserviceSettings
 from chatlane_adapters.telegram.settings import TelegramSettings
 from chatlane_bot.bot_config import bot_config_of
 from chatlane_bot.printing import helm_values_of

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from aiohttp import web
 
-from chatlane_adapters.matrix.registration import Registration
+from chatlane_adapters.matrix.appservice.registration import Registration
 from chatlane_client import Answer, NoReply, Reply, Turn
 from chatlane_devkit.platforms.matrix.gate import HomeserverGate
 from chatlane_devkit.platforms.matrix.homeserver import (

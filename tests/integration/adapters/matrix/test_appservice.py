@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from aiohttp import ClientError, ClientSession, web
 
-from chatlane_adapters.matrix.registration import load_registration
+from chatlane_adapters.matrix.appservice.registration import load_registration
 from chatlane_client import Turn
 from chatlane_devkit.platforms.matrix.homeserver import SERVER_NAME, Homeserver
 from chatlane_devkit.platforms.matrix.person import Person, open_person

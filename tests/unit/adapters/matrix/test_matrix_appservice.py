@@ -14,14 +14,14 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from chatlane_adapters.commands import app
+from chatlane_adapters.matrix.appservice.registration import Registration, load_registration
+from chatlane_adapters.matrix.appservice.settings import AppserviceSettings
+from chatlane_adapters.matrix.appservice.transactions import Member, TransactionServer
 from chatlane_adapters.matrix.client import ActingClient, RawEvent
 from chatlane_adapters.matrix.decode import Decoder
 from chatlane_adapters.matrix.invitations import Invitations
 from chatlane_adapters.matrix.members import MemberReports
-from chatlane_adapters.matrix.registration import Registration, load_registration
 from chatlane_adapters.matrix.room_events import RoomEvents
-from chatlane_adapters.matrix.settings import AppserviceSettings
-from chatlane_adapters.matrix.transactions import Member, TransactionServer
 from chatlane_client import UnconfirmedPublishError
 from chatlane_schemas import InboundEvent, new_envelope_id
 from chatlane_servers.embedded import free_port

@@ -7,16 +7,16 @@ from typing import Final
 
 from typing_extensions import override
 
+from chatlane_adapters.matrix.appservice.registration import Registration, load_registration
+from chatlane_adapters.matrix.appservice.settings import AppserviceSettings
+from chatlane_adapters.matrix.appservice.transactions import Member, TransactionServer
 from chatlane_adapters.matrix.client import ActingClient, ensure_user
 from chatlane_adapters.matrix.cursor import Cursor
 from chatlane_adapters.matrix.decode import Decoder
 from chatlane_adapters.matrix.invitations import Invitations
 from chatlane_adapters.matrix.members import MemberReports
-from chatlane_adapters.matrix.registration import Registration, load_registration
 from chatlane_adapters.matrix.room_events import RoomEvents
 from chatlane_adapters.matrix.rooms import RoomPlatform
-from chatlane_adapters.matrix.settings import AppserviceSettings
-from chatlane_adapters.matrix.transactions import Member, TransactionServer
 from chatlane_client import AdapterClient
 from chatlane_schemas import InboundEvent
 

@@ -1,0 +1,1 @@
+"""Accounts of Matrix that are users of an application service."""
