@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chatlane.domain.sessions.refusals import no_session
-from chatlane.requests.questions import expire
+from chatlane.requests.turns.questions import expire
 from chatlane.store import questions
 from chatlane_schemas.content.questions import QuestionState
 from chatlane_schemas.envelope import new_envelope_id

@@ -12,22 +12,20 @@ from chatlane.importer.exports.uploads import ImportLimits, OverLimitError
 from chatlane.privacy import erasure_requests_sql
 from chatlane.requests import (
     bulk_session_operations,
-    cancellation,
     dead_letters,
     lane_changes,
     outbox,
     person_state,
     projects,
-    questions,
     rooms,
     session_changes,
     session_creation,
     takeovers,
     transcripts,
-    turn_messages,
 )
 from chatlane.requests.context import Call
 from chatlane.requests.session_lookup import decide_session_change
+from chatlane.requests.turns import cancellation, questions, turn_messages
 from chatlane.store.api_requests import answer_once
 from chatlane_schemas.questions import QuestionReply, TurnAsk, TurnReply, TurnSay
 from chatlane_schemas.session_api import session_changes as changes
