@@ -15,7 +15,7 @@ from chatlane_client.errors import (
     UnconfirmedPublishError,
 )
 from chatlane_schemas.dead import Cause, Stage
-from chatlane_schemas.session_api.dead_letters import (
+from chatlane_schemas.session_api.operators.dead_letters import (
     MAX_LETTER_IDS,
     LetterCount,
     LetterCountReply,

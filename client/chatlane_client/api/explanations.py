@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from chatlane_client.api.requests import Api
-from chatlane_schemas.session_api.explanations import (
+from chatlane_schemas.session_api.operators.explanations import (
     ExplainEvent,
     ExplainEventReply,
     ExplainSession,

@@ -1,7 +1,7 @@
 """Typed client of the requests about the state and the declarations of the service."""
 
 from chatlane_client.api.requests import Api
-from chatlane_schemas.session_api.service_state import (
+from chatlane_schemas.session_api.operators.service_state import (
     ServiceCatalog,
     ServiceCatalogReply,
     ServiceOverview,

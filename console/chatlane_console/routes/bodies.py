@@ -12,14 +12,7 @@ from chatlane_schemas.content.questions import FormValues
 from chatlane_schemas.fields import BigNumber, Name, PlatformId, PlatformName, Text
 from chatlane_schemas.questions import OpenQuestionView
 from chatlane_schemas.session_api.deliveries import DeliveryView
-from chatlane_schemas.session_api.projects import (
-    MAX_PROJECTS,
-    PROJECT_COLOUR,
-    Colour,
-    Project,
-    ProjectName,
-)
-from chatlane_schemas.session_api.service_state import (
+from chatlane_schemas.session_api.operators.service_state import (
     AccountState,
     AgentDeclaration,
     AgentState,
@@ -27,6 +20,13 @@ from chatlane_schemas.session_api.service_state import (
     PartitionState,
     PlatformDeclaration,
     ResetRule,
+)
+from chatlane_schemas.session_api.projects import (
+    MAX_PROJECTS,
+    PROJECT_COLOUR,
+    Colour,
+    Project,
+    ProjectName,
 )
 from chatlane_schemas.session_api.session_changes import MAX_TITLE_CHARACTERS
 from chatlane_schemas.session_api.session_marks import MAX_LABELS, DraftText, Label

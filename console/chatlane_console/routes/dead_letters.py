@@ -15,7 +15,7 @@ from chatlane_console.routes.bodies import Body
 from chatlane_console.routes.callers import Operator, State
 from chatlane_schemas.dead import Cause, Stage
 from chatlane_schemas.fields import Name, PlatformName
-from chatlane_schemas.session_api.dead_letters import (
+from chatlane_schemas.session_api.operators.dead_letters import (
     MAX_LETTER_IDS,
     LetterGroup,
     LetterText,

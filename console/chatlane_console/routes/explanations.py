@@ -10,7 +10,7 @@ from chatlane_client.api.explanations import ExplanationApi
 from chatlane_console.conversations import PATIENCE
 from chatlane_console.routes.bodies import Body
 from chatlane_console.routes.callers import Operator, State
-from chatlane_schemas.session_api.explanations import ExplainedFact
+from chatlane_schemas.session_api.operators.explanations import ExplainedFact
 
 router = APIRouter()
 

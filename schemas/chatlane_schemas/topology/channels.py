@@ -46,7 +46,8 @@ from chatlane_schemas.session_api.catalogue import (
     SessionProtect,
     SessionTree,
 )
-from chatlane_schemas.session_api.dead_letters import (
+from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryGet, DeliveryReply
+from chatlane_schemas.session_api.operators.dead_letters import (
     LetterCount,
     LetterCountReply,
     LetterDrop,
@@ -56,12 +57,17 @@ from chatlane_schemas.session_api.dead_letters import (
     LetterReply,
     LetterRetry,
 )
-from chatlane_schemas.session_api.deliveries import DeliveryFind, DeliveryGet, DeliveryReply
-from chatlane_schemas.session_api.explanations import (
+from chatlane_schemas.session_api.operators.explanations import (
     ExplainEvent,
     ExplainEventReply,
     ExplainSession,
     ExplainSessionReply,
+)
+from chatlane_schemas.session_api.operators.service_state import (
+    ServiceCatalog,
+    ServiceCatalogReply,
+    ServiceOverview,
+    ServiceOverviewReply,
 )
 from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
 from chatlane_schemas.session_api.people import OperatorRequest
@@ -85,12 +91,6 @@ from chatlane_schemas.session_api.projects import (
     SessionMove,
 )
 from chatlane_schemas.session_api.rooms import RoomMembers
-from chatlane_schemas.session_api.service_state import (
-    ServiceCatalog,
-    ServiceCatalogReply,
-    ServiceOverview,
-    ServiceOverviewReply,
-)
 from chatlane_schemas.session_api.session_changes import (
     SessionArchive,
     SessionEnd,

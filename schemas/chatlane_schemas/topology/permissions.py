@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from chatlane_schemas.session_api.service_state import ServiceOverview
+from chatlane_schemas.session_api.operators.service_state import ServiceOverview
 from chatlane_schemas.session_api.transcripts import TranscriptLoad
 from chatlane_schemas.topology import subjects
 from chatlane_schemas.topology.channels import (

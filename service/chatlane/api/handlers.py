@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chatlane.api.dead_letters import DeadLetterQueries
 from chatlane.api.deliveries import DeliveryQueries
-from chatlane.api.explanations import ExplanationQueries
+from chatlane.api.operators.dead_letters import DeadLetterQueries
+from chatlane.api.operators.explanations import ExplanationQueries
+from chatlane.api.operators.service_state import ServiceQueries
 from chatlane.api.projects import ProjectQueries
 from chatlane.api.questions import QuestionQueries
 from chatlane.api.search import SearchQueries
-from chatlane.api.service_state import ServiceQueries
 from chatlane.api.sessions import SessionQueries
 from chatlane.api.steps import StepQueries
 from chatlane.api.transcripts import TranscriptQueries
@@ -27,7 +27,7 @@ from chatlane_schemas.session_api.person_state import PersonErasure
 if TYPE_CHECKING:
     from chatlane.api.deliveries import FindNewest
     from chatlane.api.endpoint import Handle, RequestHandler
-    from chatlane.api.service_state import StreamReads
+    from chatlane.api.operators.service_state import StreamReads
     from chatlane.decisions.unit_of_work import UnitOfWorkFactory
     from chatlane.domain.catalog import Catalog
     from chatlane.importer.exports.uploads import ImportLimits

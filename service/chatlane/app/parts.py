@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from chatlane.api.broker import open_api
 from chatlane.api.endpoint import RequestHandler
 from chatlane.api.handlers import every_handler
+from chatlane.api.operators.service_state import StreamReads
 from chatlane.api.routes import build_router
-from chatlane.api.service_state import StreamReads
 from chatlane.api.turns import TurnHandlers
 from chatlane.app.periodic_jobs import periodic_jobs
 from chatlane.app.state import VERSION

@@ -36,7 +36,7 @@ from chatlane_schemas.session_api.catalogue import (
     SessionProtect,
     SessionTree,
 )
-from chatlane_schemas.session_api.dead_letters import LetterDrop, LetterRetry
+from chatlane_schemas.session_api.operators.dead_letters import LetterDrop, LetterRetry
 from chatlane_schemas.session_api.outbox import OutboxReply, OutboxSend
 from chatlane_schemas.session_api.person_state import (
     PersonErase,

@@ -15,7 +15,7 @@ from chatlane_schemas.session_api.sessions import ApiReply
 if TYPE_CHECKING:
     from chatlane.domain.effects import DeadRow, Publication
     from chatlane.requests.context import Call
-    from chatlane_schemas.session_api.dead_letters import LetterDrop, LetterRetry
+    from chatlane_schemas.session_api.operators.dead_letters import LetterDrop, LetterRetry
     from chatlane_schemas.session_api.sessions import ApiError
 
 

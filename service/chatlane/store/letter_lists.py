@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 from chatlane_schemas.dead import Cause, DeadReason, Stage, cause_of
-from chatlane_schemas.session_api.dead_letters import LetterGroup, LetterView
+from chatlane_schemas.session_api.operators.dead_letters import LetterGroup, LetterView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from chatlane.postgres.pool import Connection
-    from chatlane_schemas.session_api.dead_letters import LetterFilter
+    from chatlane_schemas.session_api.operators.dead_letters import LetterFilter
 
 # Filters have no index of their own: a page or a count reads so many letters at most.
 _LOOKED_AT: Final = 10_000

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from chatlane.api.endpoint import ApiRequest, RequestHandler
 from chatlane.api.handlers import every_handler
-from chatlane.api.service_state import StreamReads
+from chatlane.api.operators.service_state import StreamReads
 from chatlane.domain.log import PartitionId
 from chatlane.importer.exports.uploads import ImportLimits
 from chatlane.observability.metrics import Metrics

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from nats.errors import Error as NatsError
 
-from chatlane.api.service_state import StreamReads
+from chatlane.api.operators.service_state import StreamReads
 from chatlane.domain.catalog import Agent, Catalog, Limit, Limits
 from chatlane.domain.log import LOGS
 from chatlane.domain.policy import ResetPolicy

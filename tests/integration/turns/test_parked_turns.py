@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from typing_extensions import override
 
-from chatlane.api.explanations import ExplanationQueries
+from chatlane.api.operators.explanations import ExplanationQueries
 from chatlane.domain.catalog import Agent, BusyMode
 from chatlane.domain.turns.questions import buttons_of
 from chatlane.privacy import erase_sql
@@ -24,7 +24,7 @@ from chatlane_schemas.questions import (
     TurnAsk,
 )
 from chatlane_schemas.results import Part
-from chatlane_schemas.session_api.explanations import ExplainSession, ExplainSessionReply
+from chatlane_schemas.session_api.operators.explanations import ExplainSession, ExplainSessionReply
 from chatlane_schemas.session_api.session_changes import SessionReset, SessionStop
 from chatlane_schemas.session_api.session_life import SessionHandback, SessionTakeover
 from chatlane_schemas.session_api.session_sweeps import SessionPrune

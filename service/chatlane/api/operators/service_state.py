@@ -15,8 +15,8 @@ from chatlane.store.dead_letters import MOST_TALLIED
 from chatlane.store.logs import partitions, routers
 from chatlane_schemas.dead import DeadReason, cause_of
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.session_api.dead_letters import LetterFilter
-from chatlane_schemas.session_api.service_state import (
+from chatlane_schemas.session_api.operators.dead_letters import LetterFilter
+from chatlane_schemas.session_api.operators.service_state import (
     MAX_LISTED,
     AccountDeclaration,
     AccountState,

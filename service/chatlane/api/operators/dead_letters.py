@@ -14,7 +14,7 @@ from chatlane.outbox.redrive import NotRetriedError
 from chatlane.store import dead_letters, letter_lists
 from chatlane.store.letter_lists import MAX_RETRIED_BYTES, LetterPlace
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.session_api.dead_letters import (
+from chatlane_schemas.session_api.operators.dead_letters import (
     LetterCount,
     LetterCountReply,
     LetterGet,

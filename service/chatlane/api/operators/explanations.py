@@ -14,7 +14,7 @@ from chatlane.domain.sessions.refusals import no_session
 from chatlane.domain.sessions.session_outlook import outlook_of
 from chatlane.store.conversations import session_progress, sessions
 from chatlane_schemas.envelope import new_envelope_id
-from chatlane_schemas.session_api.explanations import (
+from chatlane_schemas.session_api.operators.explanations import (
     ExplainedFact,
     ExplainEvent,
     ExplainEventReply,

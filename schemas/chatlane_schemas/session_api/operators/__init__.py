@@ -1,0 +1,1 @@
+"""Requests of operators and observers about the service itself."""

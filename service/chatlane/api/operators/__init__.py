@@ -1,0 +1,1 @@
+"""Answer requests of operators and observers about the service itself."""
