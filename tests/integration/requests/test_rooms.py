@@ -126,6 +126,18 @@ class Service:
         said = IN_ROOM | {"user": ANN, "mid": str(self._said), "text": text}
         await self.kernel.say(event("matrix", **said), DAY + timedelta(minutes=self._said))
 
+    async def switch(self, key: str, before: UUID, session_id: UUID) -> None:
+        """Point the lane of a key from one session to another."""
+        request = SessionSwitch(
+            id=new_envelope_id(),
+            at=DAY,
+            session_id=session_id,
+            session_key=key,
+            expected_session_id=before,
+        )
+        reply: SessionReply = await self.ask("session.switch", request, SessionReply, account=None)
+        assert reply.error is None
+
     async def report(
         self,
         *members: str,
@@ -394,20 +406,8 @@ async def test_a_session_that_another_chat_leads_to_is_not_shown_any_more(
     )
     [(key, before)] = rows
 
-    reply: SessionReply = await service.ask(
-        "session.switch",
-        SessionSwitch(
-            id=new_envelope_id(),
-            at=DAY,
-            session_id=session,
-            session_key=key,
-            expected_session_id=before,
-        ),
-        SessionReply,
-        account=None,
-    )
+    await service.switch(key, before, session)
 
-    assert reply.error is None
     assert await service.seen(BEN) == set()
 
 
@@ -420,20 +420,8 @@ async def test_a_session_from_elsewhere_is_not_shown_in_the_room(
     await service.report(ANN, BEN)
     key = await service.kernel.value("SELECT session_key FROM sessions WHERE id = $1", here)
 
-    reply: SessionReply = await service.ask(
-        "session.switch",
-        SessionSwitch(
-            id=new_envelope_id(),
-            at=DAY,
-            session_id=other,
-            session_key=key,
-            expected_session_id=here,
-        ),
-        SessionReply,
-        account=None,
-    )
+    await service.switch(key, here, other)
 
-    assert reply.error is None
     await service.say("hello")
     assert await service.seen(BEN) == {here}
 

@@ -108,6 +108,13 @@ def piece(text: str, kind: PieceKind = PieceKind.TEXT, index: int = 0) -> TurnPi
     return TurnPiece.model_validate(event(index=index, piece=shown))
 
 
+async def show_draft(platform: Platform, drafts: Drafts, text: str) -> None:
+    """Start the turn with a piece, and wait until the chat has its draft."""
+    drafts.update(started())
+    drafts.update(piece(text))
+    await eventually(lambda: platform.sent == 1)
+
+
 async def test_text_is_sent_once_then_edited_and_left_to_the_answer(
     platform: Platform, drafts: Drafts, reported: list[str]
 ) -> None:
@@ -182,9 +189,7 @@ async def test_pieces_after_the_answer_begin_no_other_draft(
 async def test_a_turn_without_an_answer_takes_its_draft_away(
     platform: Platform, drafts: Drafts, outcome: TurnOutcome
 ) -> None:
-    drafts.update(started())
-    drafts.update(piece("half"))
-    await eventually(lambda: bool(platform.calls))
+    await show_draft(platform, drafts, "half")
     drafts.update(ended(outcome))
     await eventually(lambda: platform.calls[-1] == ("delete", ""))
     assert await drafts.finish(TURN_ID) is None
@@ -193,9 +198,7 @@ async def test_a_turn_without_an_answer_takes_its_draft_away(
 async def test_a_turn_with_an_answer_keeps_its_draft_until_it_is_delivered(
     platform: Platform, drafts: Drafts
 ) -> None:
-    drafts.update(started())
-    drafts.update(piece("half"))
-    await eventually(lambda: bool(platform.calls))
+    await show_draft(platform, drafts, "half")
     drafts.update(ended(TurnOutcome.OK, "answer-1"))
     drafts.update(piece("late"))
     assert await drafts.finish(TURN_ID) == "m1"
@@ -214,9 +217,7 @@ async def test_another_attempt_goes_on_in_the_message_of_the_one_before(
 async def test_a_recap_takes_the_place_of_the_text_before(
     platform: Platform, drafts: Drafts
 ) -> None:
-    drafts.update(started())
-    drafts.update(piece("a"))
-    await eventually(lambda: bool(platform.calls))
+    await show_draft(platform, drafts, "a")
     pieces = [
         LivePiece(kind=PieceKind.TEXT, text="abc"),
         LivePiece(kind=PieceKind.THOUGHT, text="hm"),
@@ -291,9 +292,7 @@ async def test_a_message_that_the_platform_cannot_find_is_not_sent_again(
 async def test_an_edit_that_fails_is_made_up_for_by_the_next(
     platform: Platform, drafts: Drafts
 ) -> None:
-    drafts.update(started())
-    drafts.update(piece("a"))
-    await eventually(lambda: bool(platform.calls))
+    await show_draft(platform, drafts, "a")
     platform.error = OSError()
     drafts.update(piece("b"))
     await eventually(lambda: len(platform.calls) == 2)
@@ -310,9 +309,7 @@ async def test_blank_text_shows_nothing(platform: Platform, drafts: Drafts) -> N
 
 
 async def test_a_discarded_draft_leaves_the_chat(platform: Platform, drafts: Drafts) -> None:
-    drafts.update(started())
-    drafts.update(piece("half"))
-    await eventually(lambda: bool(platform.calls))
+    await show_draft(platform, drafts, "half")
     await drafts.discard(TURN_ID, TARGET, None)
     assert platform.calls == [("send", "half"), ("delete", "")]
     assert await drafts.finish(TURN_ID) is None
@@ -386,9 +383,7 @@ async def test_text_behind_another_message_of_the_turn_moves_the_draft(
 async def test_a_draft_before_another_message_is_deleted_for_the_answer(
     platform: Platform, drafts: Drafts
 ) -> None:
-    drafts.update(started())
-    drafts.update(piece("half"))
-    await eventually(lambda: platform.sent == 1)
+    await show_draft(platform, drafts, "half")
     drafts.pass_by(TURN_ID)
     # A delivery that is tried again finds the same.
     for _ in range(2):
@@ -415,9 +410,7 @@ async def test_a_draft_that_a_message_passes_while_it_is_sent_moves_again(
 async def test_a_draft_whose_move_fails_is_still_deleted_for_the_answer(
     platform: Platform, drafts: Drafts
 ) -> None:
-    drafts.update(started())
-    drafts.update(piece("a"))
-    await eventually(lambda: platform.sent == 1)
+    await show_draft(platform, drafts, "a")
     drafts.pass_by(TURN_ID)
     platform.error = TimeoutError()
     drafts.update(piece("b"))
@@ -432,9 +425,7 @@ async def test_a_draft_whose_move_fails_is_still_deleted_for_the_answer(
 async def test_the_answer_waits_until_a_draft_before_another_message_is_deleted(
     platform: Platform, drafts: Drafts
 ) -> None:
-    drafts.update(started())
-    drafts.update(piece("half"))
-    await eventually(lambda: platform.sent == 1)
+    await show_draft(platform, drafts, "half")
     drafts.pass_by(TURN_ID)
     platform.error = RetryAfter(0.01)
     with pytest.raises(RetryAfter):
@@ -448,9 +439,7 @@ async def test_the_answer_waits_until_a_draft_before_another_message_is_deleted(
 async def test_a_draft_is_deleted_when_the_platform_asked_to_wait(
     platform: Platform, drafts: Drafts
 ) -> None:
-    drafts.update(started())
-    drafts.update(piece("half"))
-    await eventually(lambda: platform.sent == 1)
+    await show_draft(platform, drafts, "half")
     platform.error = RetryAfter(0.01)
     drafts.update(ended(TurnOutcome.FAILED))
     await eventually(lambda: platform.deleted == ["m1"])
@@ -461,9 +450,7 @@ async def test_a_draft_is_deleted_when_the_platform_asked_to_wait(
 async def test_the_end_does_not_wait_for_a_platform_that_deletes_nothing(
     platform: Platform, drafts: Drafts
 ) -> None:
-    drafts.update(started())
-    drafts.update(piece("half"))
-    await eventually(lambda: platform.sent == 1)
+    await show_draft(platform, drafts, "half")
     platform.error = RetryAfter(60)
     drafts.update(ended(TurnOutcome.FAILED))
     await eventually(lambda: platform.deleted == ["m1"])
