@@ -1,4 +1,4 @@
-"""The commands that the devkit adds to `chatlane`: `demo` and `dev`.
+"""The commands that the devkit adds to `chatlane`: `demo`, `dev` and `emulate`.
 
 `chatlane` finds them by the entry points of the group `chatlane.commands`.
 """
@@ -80,3 +80,20 @@ def dev(
     from chatlane_devkit.dev.server import main
 
     raise typer.Exit(main(config, has_workers=not no_workers, has_telegram=telegram_emulator))
+
+
+def emulate(
+    config: Annotated[
+        Path,
+        typer.Option("--config", "-c", metavar="FILE", help="The bot.toml that is written."),
+    ] = Path("emulated.toml"),
+) -> None:
+    """Emulate Telegram and a language model for a bot, until Ctrl-D.
+
+    `chatlane bot --config FILE` in another terminal starts a bot on both, without an account and
+    without a key. What you type here is written to it by Ann, in her private chat. The bot may be
+    killed and started again meanwhile.
+    """
+    from chatlane_devkit.dev.emulation import main
+
+    raise typer.Exit(main(config))

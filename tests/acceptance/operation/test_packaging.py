@@ -25,7 +25,7 @@ pytestmark = [
 ROOT: Final = Path(__file__).parents[3]
 UV: Final = ROOT / ".venv-tools" / "bin" / "uv"
 PRODUCT: Final = ("chatlane", "chatlane_client", "chatlane_schemas")
-DEVKIT_COMMANDS: Final = {"demo", "dev"}
+DEVKIT_COMMANDS: Final = {"demo", "dev", "emulate"}
 
 Wheels = Mapping[str, Path]
 
