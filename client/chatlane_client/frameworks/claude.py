@@ -10,7 +10,7 @@ text, so any worker can answer any turn.
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from http import HTTPStatus
@@ -117,8 +117,11 @@ def turn_handler(
             as `mcp__front_end__` and their name. The front end writes their descriptions.
     """
     given = options or ClaudeAgentOptions()
-    if (tools or has_front_end_tools) and not isinstance(given.mcp_servers, dict):
-        raise ValueError("tools cannot be added to a file of MCP servers: pass a dict of them")
+    if tools or has_front_end_tools:
+        if not isinstance(given.mcp_servers, dict):
+            raise ValueError("tools cannot be added to a file of MCP servers: pass a dict of them")
+        if has_front_end_tools and _FRONT_END_SERVER in given.mcp_servers:
+            raise ValueError(f"{_FRONT_END_SERVER}: the tools of front ends need this server name")
     limits = turn_options or TurnOptions()
     return _Answering(
         given, model_of, transport_of, tuple(tools), limits, has_front_end_tools
@@ -259,9 +262,10 @@ class _Answering:
 
     async def answer(self, turn: Turn) -> Answer:
         """Run the CLI for a turn."""
-        run = _Run(turn, self.turn_options, has_front_end_tools=self.has_front_end_tools)
+        tools = front_end_tools(turn) if self.has_front_end_tools else []
+        run = _Run(turn, self.turn_options, {f"{_FRONT_END_PREFIX}{tool.name}" for tool in tools})
         options = self._with_tools(self._with_model(turn), KeptCalls(turn))
-        options = run.settings(self._with_front_end(options, turn))
+        options = run.settings(_with_front_end(options, tools))
         transport = self.transport_of(options) if self.transport_of is not None else None
         try:
             return await run.answer(ClaudeSDKClient(options, transport))
@@ -281,28 +285,29 @@ class _Answering:
         server = create_sdk_mcp_server(_TOOL_SERVER, tools=kept)
         return replace(options, mcp_servers={**options.mcp_servers, _TOOL_SERVER: server})
 
-    def _with_front_end(self, options: ClaudeAgentOptions, turn: Turn) -> ClaudeAgentOptions:
-        # They keep what they return themselves.
-        tools = front_end_tools(turn) if self.has_front_end_tools else []
-        if not tools or not isinstance(options.mcp_servers, dict):
-            return options
-        server = create_sdk_mcp_server(_FRONT_END_SERVER, tools=tools)
-        servers = {**options.mcp_servers, _FRONT_END_SERVER: server}
-        return replace(options, mcp_servers=servers)
-
     def _with_model(self, turn: Turn) -> ClaudeAgentOptions:
         if self.model_of is None or turn.model_override is None:
             return self.options
         return replace(self.options, model=self.model_of(turn.model_override))
 
 
+def _with_front_end(
+    options: ClaudeAgentOptions, tools: list[SdkMcpTool[Any]]
+) -> ClaudeAgentOptions:
+    # They keep what they return themselves.
+    if not tools or not isinstance(options.mcp_servers, dict):
+        return options
+    server = create_sdk_mcp_server(_FRONT_END_SERVER, tools=tools)
+    return replace(options, mcp_servers={**options.mcp_servers, _FRONT_END_SERVER: server})
+
+
 class _Run:
     """One session of the CLI for a turn."""
 
-    def __init__(self, turn: Turn, options: TurnOptions, *, has_front_end_tools: bool) -> None:
-        self._has_front_end_tools = has_front_end_tools
+    def __init__(self, turn: Turn, options: TurnOptions, of_front_end: Container[str]) -> None:
         self._turn = turn
         self._options = options
+        self._of_front_end = of_front_end
         self._display = Display(turn)
         self._messages: list[Message] = []
 
@@ -396,7 +401,7 @@ class _Run:
                 for question in given.get("questions", ())
             }
             return PermissionResultAllow(updated_input={**given, "answers": answers})
-        if self._has_front_end_tools and name.startswith(_FRONT_END_PREFIX):
+        if name in self._of_front_end:
             return PermissionResultAllow(updated_input=given)
         arguments = json.dumps(given, ensure_ascii=False)
         denial = await denial_of(self._turn, name, arguments, self._options)

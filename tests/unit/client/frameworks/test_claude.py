@@ -127,6 +127,28 @@ async def test_a_tool_runs_only_after_the_person_has_allowed_it(value: str, said
     ]
 
 
+@pytest.mark.parametrize("tool", ["mcp__front_end__delete", "mcp__front_end__x__delete"])
+async def test_a_tool_that_no_front_end_has_declared_needs_approval(tool: str) -> None:
+    async def script(fake: FakeClaude) -> Frames:
+        decided = await fake.request("can_use_tool", tool_name=tool, input={}, tool_use_id="1")
+        yield result(decided["behavior"])
+
+    handler = turn_handler(
+        ClaudeAgentOptions(mcp_servers={"front_end__x": {"command": "anything"}}),
+        transport_of=lambda options: FakeClaude(script, options),
+        has_front_end_tools=True,
+    )
+    voice: Any = Voice("deny")
+    assert texts(await handler(replace(turn_of("weather?"), voice=voice))) == ["deny"]
+    assert voice.questions == [f"Allow {tool} {{}}?"]
+
+
+def test_another_server_of_tools_cannot_have_the_name_of_the_front_end() -> None:
+    options = ClaudeAgentOptions(mcp_servers={"front_end": {"command": "anything"}})
+    with pytest.raises(ValueError, match="front_end"):
+        turn_handler(options, has_front_end_tools=True)
+
+
 async def test_a_question_of_the_model_is_asked_with_its_options() -> None:
     async def script(fake: FakeClaude) -> Frames:
         question = {"question": "Which city?", "options": [{"label": "Oslo"}, {"label": "Rome"}]}
