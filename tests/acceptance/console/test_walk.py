@@ -54,3 +54,13 @@ async def test_a_conversation_begins_in_the_browser(stage: Stage, window: OpenWi
         assert await violations(eight) == []
         assert eight.errors == []
         assert stage.agent.answered["look for trains"] == 1
+
+
+async def test_no_page_is_wider_than_its_window_from_360_pixels_to_4k(window: OpenWindow) -> None:
+    for width, height in ((360, 640), (1280, 800), (3840, 2160)):
+        async with window("op", "operators", size=(width, height)) as operator:
+            for place in ("#/new", "#/operators", "#/operators/sessions", "#/dead"):
+                await operator.open(place)
+                await operator.page.locator("main").wait_for()
+                shown = await operator.page.evaluate("document.documentElement.scrollWidth")
+                assert shown <= width, (place, width)
