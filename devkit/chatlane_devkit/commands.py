@@ -29,6 +29,9 @@ def demo(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the faults and the verdict as SVG.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Start a console for a browser, and wait for Enter.")
+    ] = False,
 ) -> None:
     """Play a day of chat on real servers, kill what can be killed, and check the outcome.
 
@@ -45,6 +48,7 @@ def demo(
             is_kept=keep,
             picture=picture,
             sabotage=sabotage,
+            is_watched=watch,
         )
     )
 

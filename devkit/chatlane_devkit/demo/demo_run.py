@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -11,6 +12,7 @@ from typing import Final
 
 from rich.console import Console
 
+from chatlane.cli.shared.terminal import typed_lines
 from chatlane_client.transport.connection import open_connection
 from chatlane_devkit.demo.answer_gaps import AnswerGaps
 from chatlane_devkit.demo.bot_platform import BotOutcome, open_bot_platform
@@ -20,7 +22,8 @@ from chatlane_devkit.demo.picture import write_picture
 from chatlane_devkit.demo.report import dialogue_rows, loss_rows
 from chatlane_devkit.demo.sabotage import Sabotage, Saboteur
 from chatlane_devkit.demo.scenario_run import ScenarioRun, Stage, accounts_of, log_to
-from chatlane_devkit.demo.stack import open_stack
+from chatlane_devkit.demo.stack import Stack, open_stack
+from chatlane_devkit.demo.stack_console import start_console
 from chatlane_devkit.dialogue import dialogue_config
 from chatlane_devkit.dialogue.dialogue_run import PEOPLE, DialogueRun
 from chatlane_devkit.dialogue.record import Records
@@ -58,6 +61,7 @@ def main(
     is_kept: bool = False,
     picture: Path | None = None,
     sabotage: Sabotage | None = None,
+    is_watched: bool = False,
 ) -> int:
     """Run the demo and return its exit code: 0 only when every guarantee held.
 
@@ -68,10 +72,16 @@ def main(
         is_kept: Keep the logs also after a successful run.
         picture: Path of an SVG of the output, if wanted.
         sabotage: A promise to break on purpose; the verdict must then be bad.
+        is_watched: Start a console, and begin when a line is typed.
     """
     console = Console(record=picture is not None)
     demo = _Demo(
-        ConsoleOutput(console), report, lines_per_second, is_kept=is_kept, sabotage=sabotage
+        ConsoleOutput(console),
+        report,
+        lines_per_second,
+        is_kept=is_kept,
+        sabotage=sabotage,
+        is_watched=is_watched,
     )
     try:
         code = asyncio.run(demo.run(read_feed(feed)))
@@ -92,12 +102,14 @@ class _Demo:
         *,
         is_kept: bool,
         sabotage: Sabotage | None,
+        is_watched: bool,
     ) -> None:
         self.narrator = narrator
         self._report = report
         self._lines_per_second = lines_per_second
         self._is_kept = is_kept
         self._sabotage = sabotage
+        self._is_watched = is_watched
 
     async def run(self, steps: tuple[Step, ...]) -> int:
         cancel_on_stop_signals()
@@ -126,6 +138,8 @@ class _Demo:
             ) as stack,
             open_bot_platform(directory, _THINK) as platform,
         ):
+            if self._is_watched:
+                await self._wait_for_watcher(stack)
             score = performance.score
             dialogues = DialogueRun(stack.nats.url, directory, self.narrator.tell)
             faults = Faults(stack, self.narrator.tell, lambda: score.last_answer_at)
@@ -163,6 +177,12 @@ class _Demo:
         performance.show(history, verdict, self._report)
         self.narrator.tell(f"report: {self._report}")
         return verdict
+
+    async def _wait_for_watcher(self, stack: Stack) -> None:
+        console = await start_console(stack)
+        self.narrator.tell(f"watch it in a browser, and press Enter to begin: {console.link}")
+        async for _ in typed_lines(sys.stdin):
+            break
 
     def _deliver(self) -> Callable[[Received], list[Received]]:
         if self._sabotage is None:

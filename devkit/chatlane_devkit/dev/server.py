@@ -20,8 +20,8 @@ from chatlane.config.settings import SettingsError
 from chatlane_devkit.demo.console import ConsoleOutput
 from chatlane_devkit.demo.stack import Stack, open_stack
 from chatlane_devkit.demo.stack_config import check_user_config
+from chatlane_devkit.demo.stack_console import CONSOLE, ConsoleAddress, start_console
 from chatlane_devkit.demo.traffic import follow_traffic
-from chatlane_devkit.dev.console import CONSOLE, ConsoleAddress, start_console
 from chatlane_devkit.dev.eraser import ERASER, erasure_config, start_eraser
 from chatlane_devkit.platforms.telegram import open_telegram_server
 from chatlane_devkit.platforms.telegram.terminal import TelegramTerminal, account_of, adapter_of

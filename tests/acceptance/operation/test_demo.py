@@ -75,6 +75,29 @@ async def test_the_verdict_finds_sabotage(tmp_path: Path, sabotage: str, problem
     assert "the run does not keep its promises" in run.text
 
 
+async def test_the_demo_can_be_watched_in_a_browser(tmp_path: Path) -> None:
+    lines = SCENARIO_FILE.read_text("utf-8").splitlines(keepends=True)[:525]
+    (tmp_path / "feed.jsonl").write_text("".join(x for x in lines if '"cue"' not in x), "utf-8")
+    code = (
+        "from pathlib import Path; from chatlane_devkit.demo.demo_run import main; "
+        "raise SystemExit(main(feed=Path('feed.jsonl'), is_watched=True))"
+    )
+    async with started(tmp_path, "-c", code) as run, httpx.AsyncClient() as browser:
+        await run.until_printed("press Enter to begin: ")
+        link = run.text.partition("press Enter to begin: ")[2].split()[0]
+        browser.base_url = httpx.URL(link).copy_with(path="/", query=None)
+        await browser.get(link)
+        run.say("")
+
+        async def has_conversations() -> bool:
+            answer = await browser.get("/api/v1/operator/sessions")
+            return bool(answer.json()["sessions"])
+
+        await eventually(has_conversations, timeout=timedelta(seconds=60))
+        assert await run.process.wait() == 0, run.text
+        assert run.processes() == []
+
+
 async def test_the_demo_fails_when_a_promise_is_not_kept(tmp_path: Path) -> None:
     """The same few messages, one of which is said to be a copy although it is none."""
     lines = [json.loads(line) for line in SCENARIO_FILE.read_text("utf-8").splitlines()[:12]]

@@ -1,4 +1,4 @@
-"""The console of `chatlane dev`: where it is, and the link that signs in."""
+"""The console of a stack: where it is, and the link that signs in."""
 
 import secrets
 from datetime import timedelta
