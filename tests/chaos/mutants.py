@@ -161,10 +161,7 @@ _PLANS: Final = {
     ),
     "log_not_checked": replace(_PLAN, script=_make_the_log_anew),
     "receipt_adds_up": _TALK,
-    # An adapter that is hit has not always sent an earlier piece of the answer.
-    "piece_progress_forgotten": replace(
-        _talking_until(AdapterPoint.PIECE_TAKEN, "long"), messages=800
-    ),
+    "piece_progress_forgotten": _talking_until(AdapterPoint.LATER_PIECE_TAKEN, "long"),
     # A worker that is hit waits for an answer.
     "question_kept": replace(_TALK, weights={"freeze": 1}),
     "turns_shown_to_another_account": _TALK,

@@ -36,6 +36,8 @@ class AdapterPoint(StrEnum):
 
     PIECE_TAKEN = "adapter.piece_taken"
     """The platform has a piece, and the client does not know."""
+    LATER_PIECE_TAKEN = "adapter.later_piece_taken"
+    """The same, with earlier pieces of the message."""
     DRAFT_TAKEN = "adapter.draft_taken"
     """The platform has a draft, and the service does not know."""
     DRAFT_EDITED = "adapter.draft_edited"
@@ -84,6 +86,8 @@ class Platform:
             buttons=[[button.label, button.value or ""] for button in piece.buttons],
         )
         self._bomb.passed(AdapterPoint.PIECE_TAKEN)
+        if piece.number > 0:
+            self._bomb.passed(AdapterPoint.LATER_PIECE_TAKEN)
         return platform_id
 
     async def send(self, target: Source, text: str, *, key: str, may_be_sent: bool) -> str:
