@@ -326,7 +326,7 @@ TABLES: Final[Mapping[str, Table]] = {
         technical=("log", "generation", "at", "last_sequence"),
     ),
     "log_trims": Table(
-        kept="twice `streams.replay_window` (6 d)",
+        kept="twice `streams.replay_window` or twice 7 d, whichever is longer",
         by="routers",
         technical=(
             "log",

@@ -12,6 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from chatlane.app.state import App
+from chatlane.ingest import log_trimmer
 from chatlane.nats.jetstream import JetStream
 from chatlane.postgres.pool import open_store
 from chatlane_client import AdapterClient, RetryLaterError, Turn, open_connection
@@ -34,6 +35,12 @@ TOO_MANY: Final = {
     "stream": "INBOUND",
     "seq": 0,
 }
+
+
+@pytest.fixture(autouse=True)
+def no_share_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that alone fills ROUTED would get nothing more."""
+    monkeypatch.setattr(log_trimmer, "_EVERY", timedelta(hours=1))
 
 
 @pytest.fixture
