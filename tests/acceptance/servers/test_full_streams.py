@@ -12,6 +12,7 @@ from chatlane.nats.jetstream import JetStream
 from chatlane_schemas.topology.streams import StreamName
 from tests.acceptance.conftest import ReportLine
 from tests.support.eventually import eventually
+from tests.support.service import untrimmed_router
 from tests.support.service.scene import Scene, open_scene
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.long, pytest.mark.timeout(300)]
@@ -63,7 +64,9 @@ async def test_what_leads_to_a_full_stream_waits_and_all_goes_on_with_room(
     scene: Scene, report_line: ReportLine, stream: StreamName
 ) -> None:
     scene.patience = PATIENCE
-    await scene.start(routers=1, workers=2, subscribers=1)
+    await scene.start(
+        routers=1, workers=2, subscribers=1, router_script=Path(untrimmed_router.__file__)
+    )
     port = (await scene.process("router 1").until_logged("router_started"))["port"]
     async with scene.users.talking(PER_SECOND):
         await scene.until_answers_flow(10)

@@ -39,9 +39,17 @@ class Scene:
     recorder: EventRecorder
     patience: timedelta = _ANSWERED_WITHIN
 
-    async def start(self, *, routers: int = 2, workers: int = 2, subscribers: int = 1) -> None:
+    async def start(
+        self,
+        *,
+        routers: int = 2,
+        workers: int = 2,
+        subscribers: int = 1,
+        router_script: Path | None = None,
+    ) -> None:
         """Start processes named `router 1`, `worker 1`, `subscriber 1` and so on, and wait for them."""
-        started = [self.service.router(f"router {n}") for n in range(1, routers + 1)]
+        names = [f"router {number}" for number in range(1, routers + 1)]
+        started = [self.service.router(name, router_script) for name in names]
         for number in range(1, workers + 1):
             self.service.worker(f"worker-{number}")
         for number in range(1, subscribers + 1):
