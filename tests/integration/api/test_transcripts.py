@@ -815,6 +815,7 @@ async def read_all(api: Api, number: int) -> list[TranscriptEntry]:
     before = None
     while True:
         reply = await api.load(number, **({} if before is None else {"before_seq": before}))
+        assert reply.error is None, reply.error
         rows = [*reply.rows, *rows]
         before = reply.next_before_seq
         if before is None:
