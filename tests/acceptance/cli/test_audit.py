@@ -34,7 +34,7 @@ BY_ROUTERS: Final = {
 }
 # Looking, servers of one's own, files, and what has its own audit: people who write.
 CHANGES_NOTHING: Final = {
-    *("demo", "dev", "chat", "check", "router", "echo-worker", "explain", "smoke"),
+    *("demo", "dev", "emulate", "chat", "check", "router", "echo-worker", "explain", "smoke"),
     *("adapter capabilities", "adapter delete-files", "conform adapter", "conform worker"),
     *("adapter discord", "adapter mail", "adapter matrix", "adapter slack"),
     *("adapter matrix-appservice", "adapter matrix-registration"),
