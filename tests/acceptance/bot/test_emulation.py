@@ -1,10 +1,12 @@
 """A bot on the emulated Telegram and the emulated model, as the page for Telegram describes it."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from chatlane_servers.binaries import server_directory
 from tests.acceptance.bot.bot_scene import parts_of, stopped
 from tests.support.command_run import CommandRun, started
 from tests.support.eventually import eventually
@@ -14,17 +16,25 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.untimed, pytest.mark.timeout(2
 BOT = ("-m", "chatlane", "bot", "--config", "emulated.toml", "--data", "bot")
 
 
-async def test_a_bot_that_is_killed_answers_what_was_written_meanwhile(tmp_path: Path) -> None:
-    async with started(tmp_path, "-m", "chatlane", "emulate") as telegram:
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory that the server's own user may enter."""
+    with server_directory() as path:
+        yield path
+
+
+async def test_a_bot_that_is_killed_answers_what_was_written_meanwhile(directory: Path) -> None:
+    async with started(directory, "-m", "chatlane", "emulate") as telegram:
         await telegram.until_printed("You are Ann")
-        async with started(tmp_path, *BOT) as bot:
+        async with started(directory, *BOT) as bot:
+            await bot.until_printed("answers on telegram")
             await answered(telegram, "hello")
             assert "adapter" in parts_of(bot)
             bot.process.kill()
             await bot.process.wait()
             await bot.until_nothing_is_left()
         telegram.say("written meanwhile")
-        async with started(tmp_path, *BOT) as bot:
+        async with started(directory, *BOT) as bot:
             await until_said(telegram, "written meanwhile")
             await answered(telegram, "and now")
             await stopped(bot)
