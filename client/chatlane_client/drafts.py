@@ -70,6 +70,7 @@ class Draft:
         message_id: The message that shows what an earlier attempt had written.
         turn_id: The turn. Its drafts have the same keys in each process, so that a platform with
             idempotent sends finds a message that a killed process did not report.
+        is_repeated: Whether the turn had an attempt before. Such a message then shows its text.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Draft:
         budget: RateBudget | None = None,
         message_id: str | None = None,
         turn_id: UUID | None = None,
+        is_repeated: bool = False,
     ) -> None:
         self._platform = platform
         self._target = target
@@ -97,6 +99,7 @@ class Draft:
         self._namespace = turn_id or uuid4()
         self._key = self._key_behind(message_id)
         self._may_be_sent = False
+        self._may_be_found = is_repeated
         self.message_id = message_id
         self.is_passed = False
 
@@ -200,10 +203,13 @@ class Draft:
                 self._may_be_sent = not isinstance(exc, UndeliverableError)
             raise
         if was_doubtful:
-            # It may show an earlier text, and be before a message that came meanwhile.
-            self._has_news.set()
+            # It may be before a message that came meanwhile.
             self.is_passed = self.is_passed or was_passed
+        if was_doubtful or self._may_be_found:
+            # It may show an earlier text.
+            self._has_news.set()
         self._key, self._may_be_sent = self._key_behind(message_id), False
+        self._may_be_found = False
         self.message_id = message_id
         await self._report(message_id)
 
@@ -281,6 +287,7 @@ class Drafts:
                 budget=self._budget,
                 message_id=started.draft,
                 turn_id=turn_id,
+                is_repeated=started.attempt > 1,
             )
         while len(self._drafts) > _MAX_TURNS:
             self._forget(next(iter(self._drafts)), None)

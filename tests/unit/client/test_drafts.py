@@ -259,6 +259,18 @@ async def test_another_process_sends_the_draft_of_a_turn_with_the_same_key(
     assert first == second
 
 
+@pytest.mark.parametrize(("attempt", "edits"), [(1, 0), (2, 1)])
+async def test_a_draft_of_a_later_attempt_may_show_what_an_earlier_one_wrote(
+    platform: Platform, drafts: Drafts, attempt: int, edits: int
+) -> None:
+    drafts.update(started(attempt=attempt))
+    drafts.update(piece("a"))
+    await eventually(lambda: len(platform.calls) == 1 + edits)
+    drafts.update(piece("b", index=1))
+    await eventually(lambda: platform.calls[-1] == ("edit", "ab"))
+    assert platform.calls == [("send", "a"), *[("edit", "a")] * edits, ("edit", "ab")]
+
+
 async def test_the_answer_waits_until_it_is_known_whether_there_is_a_message(
     platform: Platform, drafts: Drafts
 ) -> None:

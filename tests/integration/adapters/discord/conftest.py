@@ -39,12 +39,14 @@ class Agent:
         turns: What it was given, in order.
         recalled: Texts of the history of the last turn that asked for it.
         may_end: Set while answers that are shown as they are written may end.
+        may_fail: Set while first attempts that are shown as they are written may fail.
         file_url: File of an answer.
     """
 
     turns: list[Turn] = field(default_factory=list)
     recalled: list[str | None] = field(default_factory=list)
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    may_fail: asyncio.Event = field(default_factory=asyncio.Event)
     file_url: str = "https://files.test/1.png"
 
     async def answer(self, turn: Turn) -> Answer:
@@ -77,6 +79,12 @@ class Agent:
                     await turn.delta("upon ")
                 await self.may_end.wait()
                 return "Once upon a time"
+            case "try":
+                await turn.delta("Once upon " if turn.attempt == 1 else "There was ")
+                await (self.may_fail if turn.attempt == 1 else self.may_end).wait()
+                if turn.attempt == 1:
+                    raise RuntimeError
+                return "There was a time"
             case _:
                 return _ANSWERS.get(turn.text)
 

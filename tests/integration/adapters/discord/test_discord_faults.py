@@ -132,6 +132,29 @@ async def test_a_call_whose_answer_is_lost_with_the_process_is_made_once(world: 
     assert dm.texts == ["heard hello", "heard again"]
 
 
+async def test_a_draft_that_a_killed_process_did_not_report_becomes_the_answer(
+    world: World,
+) -> None:
+    """If another attempt at the turn begins; it writes something else."""
+    dm, person = world.dm()
+    world.agent.may_end.clear()
+    dm.stops_after = 0
+    world.write(dm, person, "try")
+    await world.until_said(dm, "Once upon")
+    await world.stage.adapter.kill()
+    dm.stops_after = None
+    dm.answers.set()
+    world.stage.adapter.start()
+    other, somebody = world.dm()
+    world.write(other, somebody, "hello")
+    await world.until_said(other, "heard hello")
+    world.agent.may_fail.set()
+    await world.until_said(dm, "There was")
+    world.agent.may_end.set()
+    await world.until_said(dm, "There was a time")
+    assert len(dm.messages) == 2
+
+
 async def test_a_failing_api_is_called_again(world: World) -> None:
     dm, person = world.dm()
     world.server.faults.failing = 3

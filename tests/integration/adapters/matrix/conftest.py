@@ -53,12 +53,14 @@ class Agent:
         history: The rows before its last turn.
         file_url: Where the file of an answer is.
         may_end: Set while answers that are shown as they are written may end.
+        may_fail: Set while first attempts that are shown as they are written may fail.
     """
 
     turns: list[Turn] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
     file_url: str = ""
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    may_fail: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def answer(self, turn: Turn) -> Answer:
         self.turns.append(turn)
@@ -69,6 +71,12 @@ class Agent:
             await turn.delta("upon ")
             await self.may_end.wait()
             return "Once upon a time"
+        if word == "try":
+            await turn.delta("Once upon " if turn.attempt == 1 else "There was ")
+            await (self.may_fail if turn.attempt == 1 else self.may_end).wait()
+            if turn.attempt == 1:
+                raise RuntimeError
+            return "There was a time"
         if word == "show":
             file = Attachment(url=self.file_url, media_type="image/png", name="red.png")
             return Reply(parts=[Part(text="a picture", attachments=(file,))])

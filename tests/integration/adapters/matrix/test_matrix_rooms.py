@@ -190,6 +190,26 @@ async def test_a_draft_whose_answer_got_lost_becomes_the_answer(world: "World") 
     await until_said(world, room, "Once upon a time")
 
 
+async def test_a_draft_that_a_killed_process_did_not_report_becomes_the_answer(
+    world: "World",
+) -> None:
+    """If another attempt at the turn begins; it writes something else."""
+    room, other = await world.open_chat(), await world.open_chat()
+    world.agent.may_end.clear()
+    world.gate.unanswered.add(room)
+    await world.ann.say(room, "try")
+    await until_said(world, room, "Once upon")
+    await world.stage.adapter.kill()
+    world.gate.answer_again(room)
+    world.stage.adapter.start()
+    await world.ann.say(other, "hello")
+    await until_said(world, other, "heard hello")
+    world.agent.may_fail.set()
+    await until_said(world, room, "There was")
+    world.agent.may_end.set()
+    await until_said(world, room, "There was a time")
+
+
 async def test_an_answer_whose_draft_was_redacted_is_shown(world: "World") -> None:
     room = await world.open_chat()
     world.agent.may_end.clear()
