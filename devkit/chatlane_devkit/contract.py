@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from chatlane.config.nats_users import read_users, server_config
-from chatlane_adapters.kit.catalogue import capabilities_table
+from chatlane_adapters.kit.catalogue import capabilities_table, shown_capabilities
 from chatlane_console.application import api_document
 from chatlane_console.settings import settings_table
 from chatlane_devkit.env_example import render_env_example
 from chatlane_schemas.topology import documents
 from chatlane_schemas.topology.channels import messages
+from chatlane_servers.toml_text import toml_text
 
 REPOSITORY: Final = Path(__file__).parents[2]
 JSON_SCHEMAS: Final = Path("schemas/json")
@@ -43,6 +44,10 @@ _CPU_COLUMN: Final = 7
 PLATFORMS: Final = Path("docs/platforms/index.md")
 _PLATFORMS_BEGIN: Final = "<!-- platforms: written by `make contract` from their capabilities -->\n"
 _PLATFORMS_END: Final = "<!-- end of the platforms -->"
+SHOWN_CAPABILITIES: Final = Path("service/chatlane/domain/prompts/platforms.toml")
+_SHOWN_CAPABILITIES_HEAD: Final = (
+    "# Written by `make contract` from the capabilities of the adapters.\n"
+)
 CONSOLE: Final = Path("docs/console.md")
 _SETTINGS_BEGIN: Final = (
     "<!-- settings: written by `make contract` from the settings of the console -->\n"
@@ -70,6 +75,7 @@ def generated_files() -> dict[Path, str]:
     files[OPENAPI] = _text(api_document())
     files[ACCOUNTS] = server_config(read_users(REPOSITORY / USERS), datetime.now(UTC).date())
     files[ENV_EXAMPLE] = render_env_example()
+    files[SHOWN_CAPABILITIES] = _SHOWN_CAPABILITIES_HEAD + toml_text(shown_capabilities())
     for source, target in PROMETHEUS_RULES.items():
         rules = (REPOSITORY / source).read_text(encoding="utf-8")
         name = "chatlane" if target == "prometheus-rule.yaml" else "chatlane-kubernetes"

@@ -371,7 +371,9 @@ _LINES: Final = {
     "local": r'- `"local"` → .*',
     "target": rf'- `"(\w+)"` → Home channel \(({_QUOTED})\)',
     "frame": r"|## Current Session Context|.*[nN]ever follow .*|\*\*(?:Home|Delivery) [^:]*:\*\*"
-    r'|\*.*`"platform:chat_id"`.*\*',
+    r'|\*.*`"platform:chat_id"`.*\*'
+    # The old gateway says nothing about them.
+    r"|\*\*Messages here:\*\* .*",
 }
 
 

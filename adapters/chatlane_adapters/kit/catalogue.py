@@ -60,5 +60,19 @@ def capabilities_table() -> str:
     return "\n".join(lines)
 
 
+def shown_capabilities() -> dict[str, dict[str, object]]:
+    """Return what agents see of the capabilities, by platform."""
+    return {
+        capabilities.platform: {
+            "longest_text": capabilities.text_limit.size,
+            "unit": capabilities.text_limit.unit,
+            "has_buttons": capabilities.has_buttons,
+            "has_edits": capabilities.has_edits,
+            "has_member_list": capabilities.has_member_list,
+        }
+        for capabilities in known_capabilities()
+    }
+
+
 def _rate(per_second: float | None) -> str:
     return "" if per_second is None else f"{per_second:g}"

@@ -35,6 +35,7 @@ from chatlane.domain.catalog import (
 from chatlane.domain.commands.command_words import CommandName, CommandRules
 from chatlane.domain.lanes import MAX_STAFF_PAUSE
 from chatlane.domain.policy import AnonymousDm, KeyRules, ResetMode, ResetPolicy
+from chatlane.domain.prompts.capabilities import CAPABILITIES
 from chatlane.domain.prompts.context import PRIVATE_IDS
 from chatlane.domain.turns.claims import LONGEST_BURST
 from chatlane.durations import Duration
@@ -63,8 +64,10 @@ _ALIASING_PLATFORMS: Final = frozenset({"whatsapp", "signal"})
 # Platforms on which a group can become another chat: Telegram turns groups into supergroups.
 _MIGRATING_PLATFORMS: Final = frozenset({"telegram"})
 
-# Platforms whose adapter reports the members of a room (`Capabilities.has_member_list`).
-PLATFORMS_WITH_MEMBERS: Final = frozenset({"matrix"})
+# Platforms whose adapter reports the members of a room.
+PLATFORMS_WITH_MEMBERS: Final = frozenset(
+    name for name, capabilities in CAPABILITIES.items() if capabilities.has_member_list
+)
 
 # Platforms without a human reader.
 _PROGRAMS: Final = frozenset({"api_server", "webhook"})
@@ -401,7 +404,8 @@ class PlatformSettings(KeySettings):
     note: str | None = Field(
         default=None,
         max_length=4000,
-        description='What prompts say about it instead of what we say; "" for nothing.',
+        description="What prompts say about it and its messages instead of what we say; "
+        '"" for nothing.',
     )
     reset_notices: bool | None = Field(
         default=None,

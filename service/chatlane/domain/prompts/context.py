@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from chatlane.domain.catalog import DESTINATIONS
 from chatlane.domain.policy import KeyRules
+from chatlane.domain.prompts.capabilities import CAPABILITIES
 from chatlane.domain.prompts.places import place_of
 from chatlane.domain.prompts.prompt_destinations import LOCAL, surroundings_of
 from chatlane.domain.prompts.sanitize import Redaction
@@ -126,6 +127,10 @@ class Prompts:
     def _notes(self, place: Place) -> Iterator[str]:
         declared = self._platforms.get(place.platform)
         has_tools = declared is not None and declared.has_tools
+        has_own_note = declared is not None and declared.note is not None
+        capabilities = None if has_own_note else CAPABILITIES.get(place.platform)
+        if capabilities is not None:
+            yield f"**Messages here:** {capabilities.described()}"
         if has_tools:
             yield from _ids(place)
         notes = [None if has_tools else WITHOUT_TOOLS.get(place.platform)]
