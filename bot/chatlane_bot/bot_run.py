@@ -73,7 +73,8 @@ class Bot:
         postgres_at: Address of Postgres without a password.
         health_port: Port of `/readyz` and `/metrics` of the router.
         console_port: Port of the console.
-        media_port: Port of the links to files.
+        media_port: Port of the links to files of the browser.
+        adapter_media_port: Port of the links to files of the platform.
         servers: Embedded servers, in the order of their start.
         programs: Router, worker, console, eraser and adapter, in the order of their start.
         link_token: Token of the link that signs in to the console.
@@ -84,6 +85,7 @@ class Bot:
     health_port: int
     console_port: int
     media_port: int
+    adapter_media_port: int
     servers: list[Part] = field(default_factory=list)
     programs: list[Part] = field(default_factory=list)
     link_token: str = field(default_factory=partial(secrets.token_urlsafe, 24), repr=False)
@@ -179,12 +181,18 @@ async def _open_servers(
         dsn = await _prepare_database(postgres)
     else:
         await _migrate(dsn)
-    for name in ("console", "media"):
+    for name in ("console", "media", "adapter_media"):
         ports.setdefault(name, free_port())
     directory.keep_ports(ports)
     _write_configuration(directory, config, nats_url, dsn)
     return Bot(
-        nats_url, _without_login(dsn), free_port(), ports["console"], ports["media"], servers
+        nats_url,
+        _without_login(dsn),
+        free_port(),
+        ports["console"],
+        ports["media"],
+        ports["adapter_media"],
+        servers,
     )
 
 
@@ -302,7 +310,11 @@ def _programs(directory: DataDirectory, config: BotConfig, bot: Bot) -> list[Pro
                 "adapter",
                 ["-m", "chatlane", "adapter", config.platform],
                 directory.logs,
-                config.adapter_environment(bot.nats_url),
+                {
+                    "CHATLANE_ADAPTER_MEDIA_URL": str(directory.media),
+                    "CHATLANE_ADAPTER_MEDIA_LISTEN_PORT": str(bot.adapter_media_port),
+                    **config.adapter_environment(bot.nats_url),
+                },
             )
         )
     return [ProgramPart(program) for program in listed]

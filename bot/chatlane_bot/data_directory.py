@@ -43,7 +43,7 @@ class DataDirectory:
     Attributes:
         path: The directory.
         logs: Folder of the logs.
-        media: Folder of the files that people send in the browser.
+        media: Folder of the files that people send.
         bot_toml: What the bot is, as it ran last.
         chatlane_toml: Configuration of its router and of commands such as `chatlane sessions`.
     """

@@ -58,6 +58,11 @@ async def test_a_telegram_bot_answers_within_minutes_and_survives_the_death_of_a
                 *parts_of(run)
             }
 
+            telegram.people.photo(chat.id, "What is this?")
+            await until_said(chat, "What is this?")
+            shown = scene.model.requests[-1]["messages"][-1]["content"]
+            assert "data:image/jpeg;base64," in str(shown), "the model sees the photo"
+
             telegram.people.write(chat.id, "in the middle")
             updates = telegram.world.updates
             await eventually(lambda: updates.confirmed >= updates.newest)
