@@ -25,7 +25,7 @@ from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.markdown import Renderer
 from chatlane_adapters.kit.platform import Platform
 from chatlane_client import AdapterClient, Piece, RetryAfter, UndeliverableError
-from chatlane_schemas import Attachment, Source
+from chatlane_schemas import Attachment, InboundEvent, Source
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ CAPABILITIES: Final = Capabilities(
     platform="discord",
     text_limit=LIMIT,
     has_idempotent_sends=True,
+    has_readable_files=True,
     # 50 calls of a bot in a second, typing and commands included; 5 messages of a channel in 5 s.
     per_second=45,
     per_chat_per_second=1,
@@ -45,6 +46,7 @@ _CALLBACKS: Final = {_SLASH_COMMAND: 5, _COMPONENT: 6}
 _TEXT_OPTION: Final = 3
 # What the owner has to allow, so that the bot reads the content of messages.
 _INTENT: Final = "message_content"
+_CHUNK: Final = 2**16
 _MOST_KNOWN: Final = 10_000
 
 
@@ -280,6 +282,13 @@ class DiscordAdapter(Platform):
             else:
                 links.append(attachment.url or f"[{attachment.name or attachment.media_type}]")
         return tuple(files), links
+
+    @override
+    async def content(self, event: InboundEvent, file: Attachment) -> AsyncIterator[bytes]:
+        async with self._session.get(file.url or "", allow_redirects=False) as response:
+            response.raise_for_status()
+            async for chunk in response.content.iter_chunked(_CHUNK):
+                yield chunk
 
     async def _fetch(self, attachment: Attachment) -> File | None:
         limit = self._settings.max_upload_bytes

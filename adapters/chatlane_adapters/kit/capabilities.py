@@ -19,6 +19,8 @@ class Capabilities:
         has_idempotent_sends: Whether the platform recognises a second attempt to send a message.
         has_member_list: Whether the adapter reports the members of its rooms, so that the settings of the
             service may show rooms to them.
+        has_readable_files: Whether the adapter can read the files of messages, so that they are kept
+            in a store and voice messages become words.
         per_second: Messages that the platform accepts from an account in a second; None for no limit.
         per_chat_per_second: The same for one chat.
     """
@@ -31,6 +33,7 @@ class Capabilities:
     has_edits: bool = True
     has_idempotent_sends: bool = False
     has_member_list: bool = False
+    has_readable_files: bool = False
     per_second: float | None = None
     per_chat_per_second: float | None = None
 

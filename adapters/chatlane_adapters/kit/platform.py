@@ -2,12 +2,14 @@
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
 from typing import Any, ClassVar, Final, Self
 
 from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.markdown.renderer import Renderer
 from chatlane_client import AdapterClient, Piece, RateBudget
-from chatlane_schemas import Source
+from chatlane_client.media.store import MediaStore
+from chatlane_schemas import Attachment, InboundEvent, Source
 
 _log: Final = logging.getLogger(__name__)
 
@@ -26,6 +28,9 @@ class Platform(ABC):
 
     Without, texts are split as they are written, and `piece.text` is a part.
     """
+
+    media: MediaStore | None = None
+    """The store of files, from before the platform connects; None if the settings name none."""
 
     refused: frozenset[str] = frozenset()
     """Credentials of the account that the platform refuses now."""
@@ -92,6 +97,10 @@ class Platform(ABC):
 
     async def delete(self, target: Source, message_id: str) -> None:
         """Delete a message."""
+        raise NotImplementedError
+
+    def content(self, event: InboundEvent, file: Attachment) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file of a message that the platform has decoded."""
         raise NotImplementedError
 
     async def show_typing(self, target: Source) -> None:

@@ -8,11 +8,14 @@ from typing import Any, Final, NamedTuple
 
 from nats.aio.client import Client
 
+from chatlane_adapters.kit.files import FileKeeper, KeepingAdapter
 from chatlane_adapters.kit.health import serve_health
-from chatlane_adapters.kit.metrics import CountedPlatform, CountingAdapter
+from chatlane_adapters.kit.metrics import CountedPlatform
 from chatlane_adapters.kit.platform import Platform
-from chatlane_adapters.kit.settings import AdapterSettings
+from chatlane_adapters.kit.settings import AdapterMediaSettings, AdapterSettings
+from chatlane_adapters.kit.voice import VoiceCommand
 from chatlane_client import AdapterClient, open_connection
+from chatlane_client.media.store import MediaStore, open_media
 
 _log: Final = logging.getLogger(__name__)
 
@@ -35,7 +38,8 @@ async def run_platforms(platforms: Sequence[tuple[Platform, AdapterSettings]]) -
         ConnectionClosedError: A connection to NATS is closed for good.
     """
     async with AsyncExitStack() as stack:
-        accounts = [await _opened(stack, *account) for account in platforms]
+        media = await stack.enter_async_context(open_media(AdapterMediaSettings()))
+        accounts = [await _opened(stack, *account, media) for account in platforms]
         settings = platforms[0][1]
         if settings.health_port is not None:
             port = await stack.enter_async_context(
@@ -66,7 +70,12 @@ class _Account(NamedTuple):
     counted: CountedPlatform
 
 
-async def _opened(stack: AsyncExitStack, platform: Platform, settings: AdapterSettings) -> _Account:
+async def _opened(
+    stack: AsyncExitStack,
+    platform: Platform,
+    settings: AdapterSettings,
+    media: MediaStore | None,
+) -> _Account:
     """Connect an account; the connections close with the stack."""
     able = platform.capabilities
     client = await stack.enter_async_context(
@@ -79,12 +88,30 @@ async def _opened(stack: AsyncExitStack, platform: Platform, settings: AdapterSe
             tls_ca_file=_text(settings.tls_ca_file),
         )
     )
+    platform.media = media
     await stack.enter_async_context(platform)
     names = (settings.platform or able.platform, settings.account)
-    adapter = CountingAdapter(client, platform=names[0], account=names[1], budget=platform.budget())
+    adapter = KeepingAdapter(
+        client,
+        platform=names[0],
+        account=names[1],
+        budget=platform.budget(),
+        keeper=_keeper_of(platform, settings),
+    )
+    stack.push_async_callback(adapter.stop_fetching)
     counted = CountedPlatform(platform, names)
     counted.watch(adapter)
     return _Account(platform, client, adapter, counted)
+
+
+def _keeper_of(platform: Platform, settings: AdapterSettings) -> FileKeeper | None:
+    """Return what fetches the files of messages; None if they stay on the platform."""
+    command = settings.voice_command
+    has_work = platform.media is not None or bool(command)
+    if not platform.capabilities.has_readable_files or not has_work:
+        return None
+    voice = VoiceCommand(command, settings.voice_seconds) if command else None
+    return FileKeeper(platform, platform.media, voice, AdapterMediaSettings().max_bytes)
 
 
 def _beside(account: _Account) -> Iterator[Coroutine[Any, Any, None]]:

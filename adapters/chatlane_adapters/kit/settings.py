@@ -2,6 +2,7 @@
 
 from os import environ
 from pathlib import Path
+from shutil import which
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -17,6 +18,12 @@ from chatlane_client.media.store import MediaSettings
 from chatlane_client.transport.connection import checked_servers
 
 _SECRETS_DIR: Final = "CHATLANE_ADAPTER_SECRETS_DIR"
+
+
+def _runnable(command: tuple[str, ...]) -> tuple[str, ...]:
+    if command and which(command[0]) is None:
+        raise ValueError(f"there is no program {command[0]}")
+    return command
 
 
 class AdapterSettings(BaseSettings):
@@ -67,6 +74,15 @@ class AdapterSettings(BaseSettings):
     health_port: Annotated[
         int | None, Field(ge=0, le=65535, description="Its port; none serves no health endpoint.")
     ] = None
+    voice_command: Annotated[
+        tuple[str, ...],
+        AfterValidator(_runnable),
+        Field(
+            description="Program that prints the words of a voice message, and its arguments, as JSON "
+            "list; the path of the file is added."
+        ),
+    ] = ()
+    voice_seconds: Annotated[float, Field(gt=0, description="How long it may take.")] = 50.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Lowest level of a log.")
     ] = "info"

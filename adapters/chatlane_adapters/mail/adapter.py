@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.platform import Platform
-from chatlane_adapters.kit.settings import AdapterMediaSettings
 from chatlane_adapters.mail.decode import MailFile, event_of, files_of, with_file_names
 from chatlane_adapters.mail.render import mail_of, message_id_of
 from chatlane_adapters.mail.settings import MailSettings
@@ -30,7 +29,7 @@ from chatlane_client import (
     UndeclaredAccountError,
     Undeliverable,
 )
-from chatlane_client.media.store import MediaRefusedError, MediaStore, folder_of, open_media
+from chatlane_client.media.store import MediaRefusedError, MediaStore, folder_of
 from chatlane_schemas import Attachment, InboundEvent
 from chatlane_schemas.inbound import MAX_ATTACHMENTS
 
@@ -72,17 +71,16 @@ class MailPlatform(Platform):
         loop = asyncio.get_running_loop()
         settings = self._settings
 
-        async with open_media(AdapterMediaSettings()) as media:
-            intake = _Intake(adapter, loop.create_future(), media)
+        intake = _Intake(adapter, loop.create_future(), self.media)
 
-            def serve() -> LMTP:
-                size = settings.max_bytes
-                return LMTP(intake, data_size_limit=size, enable_SMTPUTF8=True, loop=loop)
+        def serve() -> LMTP:
+            size = settings.max_bytes
+            return LMTP(intake, data_size_limit=size, enable_SMTPUTF8=True, loop=loop)
 
-            server = await loop.create_server(serve, settings.lmtp_host, settings.lmtp_port)
-            _log.info("mail_served", extra={"port": server.sockets[0].getsockname()[1]})
-            async with server:
-                await intake.failure
+        server = await loop.create_server(serve, settings.lmtp_host, settings.lmtp_port)
+        _log.info("mail_served", extra={"port": server.sockets[0].getsockname()[1]})
+        async with server:
+            await intake.failure
 
     @override
     async def deliver(self, piece: Piece) -> str | None:

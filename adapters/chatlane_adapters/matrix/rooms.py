@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from abc import abstractmethod
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
@@ -15,8 +16,8 @@ from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.markdown import Renderer
 from chatlane_adapters.kit.platform import Platform
 from chatlane_adapters.matrix.client import MatrixClient
-from chatlane_adapters.matrix.files import mapping
-from chatlane_adapters.matrix.refusals import UNREACHABLE, RevokedTokenError
+from chatlane_adapters.matrix.files import file_of, mapping, text
+from chatlane_adapters.matrix.refusals import UNREACHABLE, HomeserverError, RevokedTokenError
 from chatlane_adapters.matrix.render import (
     RENDERER,
     TEXT_LIMIT,
@@ -28,7 +29,7 @@ from chatlane_adapters.matrix.render import (
 )
 from chatlane_adapters.matrix.settings import HomeserverSettings
 from chatlane_client import AdapterClient, ChatGone, Piece, RetryAfter, Undeliverable, chat_of
-from chatlane_schemas import Attachment, OutboundKind, Source
+from chatlane_schemas import Attachment, InboundEvent, OutboundKind, Source
 
 _log: Final = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class RoomPlatform(Platform):
         has_buttons=False,
         has_idempotent_sends=True,
         has_member_list=True,
+        has_readable_files=True,
     )
 
     renderer: ClassVar[Renderer[Any] | None] = RENDERER
@@ -130,6 +132,17 @@ class RoomPlatform(Platform):
             reply_to = None
             first = first or sent
         return first
+
+    @override
+    async def content(self, event: InboundEvent, file: Attachment) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file, decrypted; its key is only in the event."""
+        client = await self._until_ready()
+        room_id = event.chat.id if event.chat is not None else None
+        raw = mapping(await client.event(room_id or "", event.message_id or ""), "content")
+        found = file_of(text(raw, "msgtype") or "m.sticker", raw)
+        if found is None or found.mxc != file.url:
+            raise HomeserverError("M_NOT_FOUND")
+        yield await client.download(found)
 
     async def _require_shown(self, client: MatrixClient, room_id: str, event_id: str) -> None:
         """Refuse to edit a draft that was deleted, because an edit of it is not shown."""

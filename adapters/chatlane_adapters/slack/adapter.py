@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -14,10 +14,9 @@ from typing_extensions import override
 
 from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.platform import Platform
-from chatlane_adapters.kit.settings import AdapterMediaSettings
 from chatlane_adapters.slack.calls import ACCOUNT_PAUSE, RefusedTokenError, UncertainCallError, done
 from chatlane_adapters.slack.decode import Bot
-from chatlane_adapters.slack.files import FileFetcher
+from chatlane_adapters.slack.files import content_of_file
 from chatlane_adapters.slack.intake import Intake, Patience
 from chatlane_adapters.slack.render import LIMIT, content_of
 from chatlane_adapters.slack.request_server import RequestServer
@@ -25,14 +24,14 @@ from chatlane_adapters.slack.settings import SlackSettings
 from chatlane_adapters.slack.socket_reader import SocketReader
 from chatlane_adapters.slack.workspace import Place, Workspace
 from chatlane_client import AdapterClient, ChatGone, Piece, RetryAfter, Undeliverable
-from chatlane_client.media.store import open_media
-from chatlane_schemas import Source
+from chatlane_schemas import Attachment, InboundEvent, Source
 
 _log: Final = logging.getLogger(__name__)
 
 CAPABILITIES: Final = Capabilities(
     platform="slack",
     text_limit=LIMIT,
+    has_readable_files=True,
     per_chat_per_second=1,
 )
 _OPEN_WITHIN: Final = 10.0
@@ -57,7 +56,6 @@ class SlackPlatform(Platform):
         self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession
         self._socket: SocketReader | None = None
-        self._files: FileFetcher | None = None
 
     @property
     @override
@@ -74,10 +72,6 @@ class SlackPlatform(Platform):
         self._session = await self._stack.enter_async_context(
             aiohttp.ClientSession(timeout=_CALL_TIME)
         )
-        media = await self._stack.enter_async_context(open_media(AdapterMediaSettings()))
-        if media is not None:
-            self._files = FileFetcher(media, self._session, self._settings.api_url)
-            self._stack.push_async_callback(self._files.close)
         tokens = self._settings.bot_token.get_secret_value().split(",")
         opening = [
             asyncio.create_task(self._open(token.strip(), f"bot_token_{number}"))
@@ -133,7 +127,7 @@ class SlackPlatform(Platform):
     @override
     async def receive(self, adapter: AdapterClient) -> None:
         patience = _OF_SOCKETS if self._settings.signing_secret is None else _OF_REQUESTS
-        intake = Intake(adapter, self._workspaces.get, self._settings, patience, self._files)
+        intake = Intake(adapter, self._workspaces.get, self._settings, patience)
         if self._settings.signing_secret is not None:
             secret = self._settings.signing_secret.get_secret_value()
             server = RequestServer(secret, intake.take)
@@ -146,6 +140,11 @@ class SlackPlatform(Platform):
                 await self._socket.run()
             finally:
                 self._socket = None
+
+    @override
+    def content(self, event: InboundEvent, file: Attachment) -> AsyncIterator[bytes]:
+        token = self._workspaces[event.scope or ""].token
+        return content_of_file(self._session, file, token, self._settings.api_url)
 
     @override
     async def deliver(self, piece: Piece) -> str | None:

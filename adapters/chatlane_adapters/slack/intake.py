@@ -5,14 +5,12 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
 from chatlane_adapters.slack.decode import Decoded, Decoder
-from chatlane_adapters.slack.files import FileFetcher
 from chatlane_adapters.slack.settings import SlackSettings
 from chatlane_adapters.slack.text import Json
 from chatlane_adapters.slack.workspace import Place, Workspace
@@ -54,7 +52,6 @@ class Intake:
         find_workspace: Returns the workspace of a team, once its token works.
         settings: Which messages are for the bot.
         patience: How long an event may take.
-        files: Fetches files; None leaves them on Slack.
     """
 
     def __init__(
@@ -63,13 +60,11 @@ class Intake:
         find_workspace: Callable[[str], Workspace | None],
         settings: SlackSettings,
         patience: Patience,
-        files: FileFetcher | None = None,
     ) -> None:
         self._adapter = adapter
         self._find_workspace = find_workspace
         self._settings = settings
         self._patience = patience
-        self._files = files
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, kind: PayloadKind, payload: Json) -> None:
@@ -97,6 +92,8 @@ class Intake:
             lane = self._lanes.setdefault(f"{team}/{channel}", asyncio.Lock())
             async with lane:
                 await self._publish(workspace, found)
+        if kind == "events_api" and payload["event"].get("tab") == "home":
+            await self._show_home(workspace, str(payload["event"]["user"]))
 
     def _decoded(self, workspace: Workspace, kind: PayloadKind, payload: Json) -> list[Decoded]:
         decoder = Decoder(self._adapter.event, workspace.bot)
@@ -119,20 +116,11 @@ class Intake:
             return
         if (opened := await self._opened_thread(workspace, event)) is not None:
             await self._store(opened)
-        await self._store_with_files(workspace, event)
+        await self._store(event)
         if event.thread_id is not None and event.chat is not None and not event.observed:
             workspace.lookups.note(event.chat.id or "", None, event.thread_id)
         if event.kind is Kind.SERVICE and self._settings.suggested_prompts:
             await self._suggest(workspace, event)
-
-    async def _store_with_files(self, workspace: Workspace, event: InboundEvent) -> None:
-        """Store an event; its files follow once they are kept."""
-        if self._files is None or event.kind is not Kind.MESSAGE or not event.attachments:
-            await self._store(event)
-            return
-        await self._store(event.model_copy(update={"attachments": (), "awaits_files": True}))
-        publish = partial(self._adapter.publish, waits_for_room=True)
-        self._files.begin(event, workspace.token, publish)
 
     async def _store(self, event: InboundEvent) -> None:
         give_up_after, waits_for_room = self._patience
@@ -175,6 +163,13 @@ class Intake:
                 await workspace.suggest(place, self._settings.suggested_prompts)
             except Exception as error:  # noqa: BLE001 - an offer must not hold up an event
                 _log.warning("prompts_not_shown", extra={"error": type(error).__name__})
+
+    async def _show_home(self, workspace: Workspace, person: str) -> None:
+        if self._settings.home:
+            try:
+                await workspace.show_home(person, self._settings.home)
+            except Exception as error:  # noqa: BLE001 - a page must not hold up an event
+                _log.warning("home_not_shown", extra={"error": type(error).__name__})
 
     async def _completed(self, workspace: Workspace, decoded: Decoded) -> InboundEvent | None:
         """Return an event with what Slack does not tell with it; None if it is not for the bot."""

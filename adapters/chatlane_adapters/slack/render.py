@@ -53,6 +53,15 @@ def text_blocks(text: str | None, *, is_markdown: bool = True) -> list[Json]:
     return [_rich_text([{"type": "text", "text": text}])]
 
 
+def section_blocks(text: str) -> list[Json]:
+    """Return the blocks that show Markdown outside of messages, which have no blocks of Markdown."""
+    return [
+        {"type": "section", "text": {"type": "mrkdwn", "text": notification(paragraph)}}
+        for paragraph in text.split("\n\n")
+        if paragraph.strip()
+    ]
+
+
 def button_blocks(buttons: Sequence[Button]) -> list[Json]:
     """Return the blocks that show buttons.
 

@@ -51,6 +51,11 @@ class SlackSettings(AdapterSettings):
         Field(max_length=4, description="What a new thread with the agent offers, as JSON list."),
     ] = ()
 
+    home: Annotated[
+        str,
+        Field(max_length=3000, description="Markdown of the Home tab, shown when it is opened."),
+    ] = ""
+
     @model_validator(mode="after")
     def _receives_once(self) -> Self:
         if (self.app_token is None) == (self.signing_secret is None):

@@ -17,6 +17,7 @@ from chatlane_adapters.slack.render import (
     metadata_of,
     notification,
     payload_of,
+    section_blocks,
     text_blocks,
 )
 from chatlane_adapters.slack.text import Json, without_broadcasts
@@ -300,6 +301,11 @@ class Workspace:
             await done(call)
         except RefusedCallError as refusal:
             self._note_refusal(refusal)
+
+    async def show_home(self, person: str, text: str) -> None:
+        """Show a text in Markdown on the Home tab of a person."""
+        view = {"type": "home", "blocks": section_blocks(text)}
+        await done(self._web.views_publish(user_id=person, view=view))
 
     def _note_refusal(self, refusal: RefusedCallError) -> None:
         """Go on without streams and status in a workspace that has none."""

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, Final, Self
 
@@ -31,10 +30,8 @@ from typing_extensions import override
 from chatlane_adapters.kit.capabilities import Capabilities
 from chatlane_adapters.kit.markdown import Renderer
 from chatlane_adapters.kit.platform import Platform
-from chatlane_adapters.kit.settings import AdapterMediaSettings
 from chatlane_adapters.telegram.contents import FILE_KEY
 from chatlane_adapters.telegram.decode import ALLOWED_UPDATES, Decoder
-from chatlane_adapters.telegram.files import FileKeeper
 from chatlane_adapters.telegram.receiver import Receiver
 from chatlane_adapters.telegram.refusals import (
     REVOKED_PAUSE,
@@ -60,7 +57,6 @@ from chatlane_adapters.telegram.render import (
 )
 from chatlane_adapters.telegram.settings import TelegramSettings
 from chatlane_client import AdapterClient, Piece, RateBudget, Undeliverable
-from chatlane_client.media.store import MediaStore, open_media
 from chatlane_client.transport.retry import Backoff
 from chatlane_schemas import Attachment, InboundEvent, Kind, Source
 
@@ -69,6 +65,7 @@ _log: Final = logging.getLogger(__name__)
 _POLL: Final = 25
 # Telegram shows a typing state for five seconds: a later one is of no use.
 _CALL: Final = 30
+_FILE_SECONDS: Final = 60
 _MOST_MOVED: Final = 10_000
 _LARGEST_DRAFT_ID: Final = 2**31 - 1
 
@@ -79,6 +76,7 @@ class TelegramPlatform(Platform):
     capabilities: ClassVar[Capabilities] = Capabilities(
         platform="telegram",
         text_limit=MAX_TEXT,
+        has_readable_files=True,
         per_second=30,
         per_chat_per_second=1,
     )
@@ -87,7 +85,6 @@ class TelegramPlatform(Platform):
     def __init__(self, settings: TelegramSettings) -> None:
         self._settings = settings
         self._open = AsyncExitStack()
-        self._store: MediaStore | None = None
         self._bot: Bot
         self._gate = FloodGate()
         # Groups that became supergroups, until the service has moved their conversations.
@@ -99,7 +96,6 @@ class TelegramPlatform(Platform):
     @override
     async def __aenter__(self) -> Self:
         api = TelegramAPIServer.from_base(self._settings.api_url)
-        self._store = await self._open.enter_async_context(open_media(AdapterMediaSettings()))
         session = AiohttpSession(api=api, timeout=_CALL)
         self._bot = Bot(self._settings.read_token(), session=session)
         return self
@@ -132,16 +128,7 @@ class TelegramPlatform(Platform):
         await self._set_commands()
         decoder = Decoder(me, adapter.event, answers_all=self._settings.groups == "all")
 
-        keeper = None
-        if self._store is not None:
-            keeper = FileKeeper(
-                self._bot, self._store, partial(adapter.publish, waits_for_room=True)
-            )
-
         async def publish(event: InboundEvent, waits_for_room: bool) -> None:  # noqa: FBT001
-            if keeper is not None and event.attachments:
-                await self._publish_with_files(adapter, keeper, event, waits_for_room)
-                return
             await adapter.publish(event, waits_for_room=waits_for_room)
             if event.kind is Kind.ACTION and event.event_id is not None:
                 # The button shows that it works until the press is answered.
@@ -168,21 +155,13 @@ class TelegramPlatform(Platform):
                 )
                 await asyncio.Event().wait()
 
-    async def _publish_with_files(
-        self,
-        adapter: AdapterClient,
-        keeper: FileKeeper,
-        event: InboundEvent,
-        waits_for_room: bool,  # noqa: FBT001
-    ) -> None:
-        """Publish a message at once and its files when they are there; an edit with its files."""
-        if event.kind is Kind.MESSAGE:
-            announced = event.model_copy(update={"attachments": (), "awaits_files": True})
-            await adapter.publish(announced, waits_for_room=waits_for_room)
-            self._run_beside(keeper.bring(event))
-        else:
-            complete = event.model_copy(update={"attachments": await keeper.kept(event)})
-            await adapter.publish(complete, waits_for_room=waits_for_room)
+    @override
+    async def content(self, event: InboundEvent, file: Attachment) -> AsyncIterator[bytes]:
+        found = await self._bot.get_file((file.key or "").removeprefix(FILE_KEY))
+        session = self._bot.session
+        url = session.api.file_url(self._bot.token, found.file_path or "")
+        async for chunk in session.stream_content(url, timeout=_FILE_SECONDS):
+            yield chunk
 
     async def _set_commands(self) -> None:
         """Bring the menu of commands up to date."""
@@ -250,8 +229,8 @@ class TelegramPlatform(Platform):
         key = attachment.key or ""
         if key.startswith(FILE_KEY):
             return key.removeprefix(FILE_KEY)
-        if key and self._store is not None:
-            return await self._store.link(key)
+        if key and self.media is not None:
+            return await self.media.link(key)
         raise Undeliverable("the file has no address")
 
     @override

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import logging
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import ClassVar, Final, Self, TypeVar
@@ -45,7 +46,7 @@ from chatlane_client import (
     Undeliverable,
     chat_of,
 )
-from chatlane_schemas import InboundEvent, Kind, Source
+from chatlane_schemas import Attachment, InboundEvent, Kind, Source
 
 _log: Final = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ CAPABILITIES: Final = Capabilities(
     text_limit=LIMIT,
     has_drafts=False,
     has_edits=False,
+    has_readable_files=True,
     per_second=80,
 )
 
@@ -141,6 +143,10 @@ class WhatsAppPlatform(Platform):
                 continue
             if event is not None:
                 await _publish(adapter, event)
+
+    @override
+    def content(self, event: InboundEvent, file: Attachment) -> AsyncIterator[bytes]:
+        return self._graph.file(file.url or "")
 
     @override
     async def deliver(self, piece: Piece) -> str | None:

@@ -1,5 +1,6 @@
 """Calls of the Graph API for one number, with refusals in the terms of chatlane."""
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 import httpx
@@ -74,6 +75,24 @@ class GraphClient:
             return answer
         given = answer.get("error") or {}
         raise _refusal(response.status_code, int(given.get("code", -1)))
+
+    async def file(self, url: str) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file of a message.
+
+        Args:
+            url: Its address in the Graph API, which tells for some minutes where its bytes are.
+
+        Raises:
+            httpx.HTTPError: WhatsApp does not give it.
+        """
+        place = await self._http.get(url, headers=self._headers, timeout=_CALL_TIME)
+        place.raise_for_status()
+        async with self._http.stream(
+            "GET", place.json()["url"], headers=self._headers, timeout=_CALL_TIME
+        ) as response:
+            response.raise_for_status()
+            async for chunk in response.aiter_bytes():
+                yield chunk
 
 
 def _refusal(status: int, code: int) -> Exception:

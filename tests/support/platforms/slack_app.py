@@ -22,6 +22,7 @@ from tests.support.service.processes import Process, Service, open_service
 ACCOUNT: Final = "app"
 _ROOT: Final = Path(__file__).parents[3]
 _RUN: Final = "from chatlane_adapters.commands import main; main()"
+HOME: Final = "I answer **questions**.\n\nWrite /new to begin again."
 _SETTINGS: Final = f"""
 [platforms.slack.accounts.{ACCOUNT}]
 """
@@ -107,7 +108,8 @@ async def open_slack_app(
         variables = over_socket() if uses_socket else over_requests(slack)
         # With requests, files are kept; with a socket they stay on Slack.
         kept = {} if uses_socket else {"CHATLANE_ADAPTER_MEDIA_URL": str(directory / "media")}
-        adapter = adapter_process("adapter", service, slack, {**variables, **kept})
+        home = {"CHATLANE_ADAPTER_HOME": HOME}
+        adapter = adapter_process("adapter", service, slack, {**variables, **kept, **home})
         app = SlackApp(service, slack, *workspaces, agent, adapter)
         await service.until_started(router)
         adapter.start()

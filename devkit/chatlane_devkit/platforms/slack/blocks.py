@@ -7,6 +7,7 @@ from chatlane_devkit.platforms.slack.workspaces import Json
 MAX_TEXT: Final = 40_000
 MAX_EDITED_TEXT: Final = 4_000
 MAX_MARKDOWN: Final = 12_000
+MAX_SECTION: Final = 3_000
 _MAX_SECTION: Final = 3_000
 _MAX_BLOCKS: Final = 50
 _MAX_ELEMENTS: Final = 25

@@ -168,7 +168,7 @@ class SlackServer:
         self._tell(workspace, channel, {**event, "event_ts": new_ts()})
         return root.ts
 
-    def tell(self, workspace: Workspace, channel: Channel, **event: object) -> None:
+    def tell(self, workspace: Workspace, channel: Channel, /, **event: object) -> None:
         """Tell the app of any other event."""
         self._tell(workspace, channel, {"event_ts": new_ts(), **event})
 

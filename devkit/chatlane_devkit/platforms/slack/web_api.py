@@ -10,6 +10,7 @@ from aiohttp import web
 from chatlane_devkit.platforms.slack.blocks import (
     MAX_EDITED_TEXT,
     MAX_MARKDOWN,
+    MAX_SECTION,
     MAX_TEXT,
     RefusalError,
     checked_blocks,
@@ -20,7 +21,7 @@ Arguments: TypeAlias = Mapping[str, Any]
 Announce: TypeAlias = Callable[[Workspace, Channel, Message], None]
 OpenSocket: TypeAlias = Callable[[str], str | None]
 
-_ENCODED: Final = ("blocks", "metadata", "chunks")
+_ENCODED: Final = ("blocks", "metadata", "chunks", "view")
 _PAGE: Final = 100
 _STATUSES: Final = frozenset({"active", "processing", "suspended", "closed"})
 
@@ -55,6 +56,7 @@ class WebApi:
             "assistant.threads.setStatus": self._set_status,
             "assistant.threads.setSuggestedPrompts": self._suggest,
             "agents.sessions.setStatus": self._set_session_status,
+            "views.publish": self._publish_home,
         }
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
@@ -231,6 +233,16 @@ class WebApi:
         channel = _channel(workspace, {"channel": given["channel_id"]})
         titles = ", ".join(prompt["title"] for prompt in given["prompts"])
         channel.statuses.append((given.get("thread_ts"), f"suggested {titles}"))
+
+    def _publish_home(self, workspace: Workspace, given: Arguments) -> None:
+        view = given["view"]
+        sections = [(block["type"], block["text"]["type"]) for block in view["blocks"]]
+        if view["type"] != "home" or set(sections) - {("section", "mrkdwn")}:
+            raise RefusalError("invalid_arguments")
+        texts = [block["text"]["text"] for block in view["blocks"]]
+        if any(not 0 < len(text) <= MAX_SECTION for text in texts):
+            raise RefusalError("invalid_arguments")
+        workspace.homes[given["user_id"]] = texts
 
 
 async def _arguments_of(request: web.Request) -> Arguments:

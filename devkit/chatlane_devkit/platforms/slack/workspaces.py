@@ -144,6 +144,7 @@ class Workspace:
     Attributes:
         is_agent: Whether the app is declared as an agent: streams, status and stop button.
         revoked: The error of each call once the token is revoked.
+        homes: The texts of the Home tab of each person, by section.
     """
 
     team: str
@@ -153,6 +154,7 @@ class Workspace:
     is_agent: bool = True
     channels: dict[str, Channel] = field(default_factory=dict)
     revoked: str | None = None
+    homes: dict[str, list[str]] = field(default_factory=dict)
 
     def channel(self, channel_id: str, kind: str = "channel") -> Channel:
         """Return a channel; it exists from now on."""

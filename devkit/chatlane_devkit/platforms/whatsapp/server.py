@@ -117,6 +117,7 @@ class WhatsAppServer:
         self.webhooks: list[str] = []
         self.is_revoked = False
         self._client = client
+        self._files: dict[str, bytes] = {}
         self._people: dict[str, Person] = {}
         self._ids = itertools.count(1)
         self._queues: dict[str, asyncio.Queue[dict[str, Any]]] = defaultdict(asyncio.Queue)
@@ -134,6 +135,12 @@ class WhatsAppServer:
         for _ in range(times):
             self._tell(person, {"contacts": [contact], "messages": [sent]})
         return wamid
+
+    def upload(self, content: bytes) -> str:
+        """Keep a file that a person sends, and return its id."""
+        file_id = str(next(self._ids))
+        self._files[file_id] = content
+        return file_id
 
     def say(self, person: Person, text: str, *, times: int = 1) -> str:
         """Let a person send a text, and tell it so many times."""
@@ -192,6 +199,18 @@ class WhatsAppServer:
                     return response.ok
         return False
 
+    async def _serve_file(self, request: web.Request) -> web.Response:
+        """Answer where a file is, or with its bytes, to who has the token."""
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return _refused(401, 190)
+        content = self._files.get(request.match_info["file"])
+        if content is None:
+            return _refused(400, 100)
+        if request.path.startswith("/bytes/"):
+            return web.Response(body=content)
+        place = self.url.removesuffix("/v23.0") + f"/bytes/{request.match_info['file']}"
+        return web.json_response({"url": place, "messaging_product": "whatsapp"})
+
     async def _serve(self, request: web.Request) -> web.Response:
         given = await request.json()
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -228,6 +247,8 @@ class WhatsAppServer:
         """Return the server."""
         application = web.Application()
         application.router.add_post(f"/v23.0/{NUMBER}/messages", self._serve)
+        application.router.add_get("/v23.0/{file}", self._serve_file)
+        application.router.add_get("/bytes/{file}", self._serve_file)
         return application
 
 

@@ -186,6 +186,7 @@ async def world(
                 "token": server.token,
                 "api_url": server.api_url,
                 "log_level": "debug",
+                "media_url": str(directory / "media"),
             },
             answer=agent.answer,
         ) as stage:

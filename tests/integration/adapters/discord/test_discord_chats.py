@@ -74,10 +74,16 @@ async def test_a_file_comes_by_reference_and_a_file_is_uploaded(world: World) ->
     file = {"id": "1", "filename": "a.png", "size": 5, "url": "https://cdn.test/a.png?ex=1"}
     world.write(dm, person, "", attachments=[{**file, "content_type": "image/png"}])
     await world.until_said(dm, "heard 1 files")
+    [lost] = world.agent.turns[-1].messages[-1].attachments
+    assert (lost.url, lost.key) == ("https://cdn.test/a.png?ex=1", None), "it cannot be fetched"
     async with world.serving_file(b"red") as url:
-        world.agent.file_url = url
+        world.write(dm, person, "look", attachments=[{**file, "url": url}])
+        await world.until_said(dm, "heard 1 files", "heard look")
+        [kept] = world.agent.turns[-1].messages[-1].attachments
+        assert kept.key is not None
+        world.agent.file_url = kept.url or ""
         world.write(dm, person, "show")
-        await world.until_said(dm, "heard 1 files", "a photo")
+        await world.until_said(dm, "heard 1 files", "heard look", "a photo")
     assert world.server.uploads[-1] == ("red.png", b"red")
 
 

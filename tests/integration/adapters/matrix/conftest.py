@@ -200,6 +200,7 @@ async def world(
                 "homeserver": gate.url,
                 "access_token": bot.token,
                 "directory": str(directory),
+                "media_url": str(directory / "media"),
             },
             answer=agent.answer,
             settings='rooms = "members"\n[platforms.matrix]\ngroup_sessions_per_user = false\n',

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from aiohttp import ClientSession
 
 from tests.support.eventually import eventually
 from tests.support.platforms.encrypted_person import open_encrypted_person
@@ -32,6 +33,9 @@ async def test_an_encrypted_conversation_survives_a_kill_of_the_adapter(
         await eventually(lambda: "cat.png" in " ".join(carol.texts(bot)))
         words = " ".join(carol.texts(bot)).replace("heard ", "")
         assert words == "a secret another secret cat.png"
+        [file] = [it for turn in world.agent.turns[-2:] for it in turn.messages[-1].attachments]
+        async with ClientSession() as http, http.get(file.url or "") as kept:
+            assert await kept.read() == _PIXEL, "the agent reads it decrypted"
         async with world.serving_file(_PIXEL):
             await carol.say(room, "show")
             await eventually(lambda: carol.texts(bot)[-1:] == ["red.png"])

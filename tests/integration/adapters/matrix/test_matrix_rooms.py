@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from aiohttp import ClientSession
 
 from tests.support.eventually import eventually
 
@@ -239,6 +240,8 @@ async def test_files_go_both_ways(world: "World") -> None:
     await until_said(world, room, "heard red.png")
     file = world.agent.turns[-1].messages[-1].attachments[0]
     assert (file.media_type, file.kind) == ("image/png", "photo")
+    async with ClientSession() as http, http.get(file.url or "") as kept:
+        assert await kept.read() == _PIXEL
     async with world.serving_file(_PIXEL):
         await world.ann.say(room, "show")
         await until_said(world, room, "heard red.png", "a picture", "red.png")

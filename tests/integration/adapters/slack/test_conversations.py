@@ -38,6 +38,14 @@ async def test_a_direct_message_is_answered_in_its_conversation(app: SlackApp) -
     await eventually(lambda: channel.answers_shown() == ["heard hello"])
 
 
+async def test_the_home_tab_shows_what_the_settings_say(app: SlackApp) -> None:
+    channel = app.new_channel("im")
+    event = {"type": "app_home_opened", "user": "U7", "channel": channel.id, "tab": "home"}
+    app.slack.tell(app.workspace, channel, **event)
+    shown = ["I answer *questions*.", "Write /new to begin again."]
+    await eventually(lambda: app.workspace.homes.get("U7") == shown)
+
+
 async def test_a_mention_is_answered_once_in_its_thread(app: SlackApp) -> None:
     channel = app.new_channel()
     asked = app.slack.write(app.workspace, channel, app.mention("hello"))

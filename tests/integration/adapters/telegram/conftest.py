@@ -121,6 +121,7 @@ async def world(
                 "api_url": telegram.url,
                 "token": telegram.token,
                 "media_url": str(directory / "media"),
+                "voice_command": '["sh", "-c", "wc -c < $0"]',
                 "per_chat_per_second": "20",
                 "per_group_in_minute": "1000",
             },

@@ -130,8 +130,8 @@ async def test_the_stop_button_of_a_draft_stops_the_answer(world: World) -> None
 
 async def test_files_go_both_ways(world: World) -> None:
     chat, people = world.new_chat(), world.telegram.people
-    people.voice(chat.id)
-    await eventually(lambda: chat.said == ["heard voice"])
+    people.voice(chat.id, caption="listen")
+    await eventually(lambda: chat.said == ["heard listen"])
     people.document(chat.id)
     await eventually(lambda: chat.said[1:] == ["heard file"])
     [plan] = world.agent.turns[-1].messages[-1].attachments
@@ -143,6 +143,17 @@ async def test_files_go_both_ways(world: World) -> None:
     world.write(chat, "show")
     await eventually(lambda: chat.said[3:] == ["a photo"])
     assert "photo" in chat.from_bot[-1]
+
+
+async def test_a_voice_message_becomes_words(world: World) -> None:
+    chat = world.new_chat()
+    world.telegram.people.voice(chat.id)
+    await eventually(lambda: chat.said)
+    [message] = world.agent.turns[-1].messages
+    [file] = message.attachments
+    assert message.text == str(file.size_bytes)
+    assert (file.kind, file.duration_ms) == ("voice", 3000)
+    assert chat.said == [f"heard {file.size_bytes}"]
 
 
 async def test_a_file_that_telegram_does_not_give_out_is_missing(world: World) -> None:

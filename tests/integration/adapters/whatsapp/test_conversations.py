@@ -26,6 +26,7 @@ from tests.support.service.processes import Process, open_service
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 
+_PIXEL: Final = bytes.fromhex("89504e470d0a1a0a")
 _ROOT: Final = Path(__file__).parents[4]
 _RUN: Final = "from chatlane_adapters.commands import main; main()"
 
@@ -70,6 +71,8 @@ async def app(
             "CHATLANE_ADAPTER_TEMPLATE": TEMPLATE[0],
             "CHATLANE_ADAPTER_TEMPLATE_LANGUAGE": TEMPLATE[1],
             "CHATLANE_ADAPTER_LISTEN_PORT": str(port),
+            "CHATLANE_ADAPTER_MEDIA_URL": str(directory / "media"),
+            "CHATLANE_ADAPTER_VOICE_COMMAND": '["cat"]',
             "PYTHONPATH": str(_ROOT),
         }
         adapter = Process("adapter", ["-c", _RUN, "whatsapp"], directory, **variables)
@@ -98,6 +101,18 @@ async def test_a_chosen_button_is_answered(app: App) -> None:
     app.whatsapp.write(person, type="interactive", interactive=reply, context={"id": card["id"]})
     await eventually(lambda: len(person.shown) == 2)
     assert "blue" in person.texts[1].lower()
+
+
+async def test_a_file_is_kept_and_a_voice_message_has_words(app: App) -> None:
+    person = app.whatsapp.person("4920")
+    image = {"id": app.whatsapp.upload(_PIXEL), "mime_type": "image/png", "caption": "look"}
+    app.whatsapp.write(person, type="image", image=image)
+    await eventually(lambda: person.texts == ["heard look"])
+    async with httpx.AsyncClient() as http:
+        assert (await http.get(app.agent.files[-1] or "")).content == _PIXEL
+    audio = {"id": app.whatsapp.upload(b"call me"), "mime_type": "audio/ogg", "voice": True}
+    app.whatsapp.write(person, type="audio", audio=audio)
+    await eventually(lambda: person.texts == ["heard look", "heard call me"])
 
 
 async def test_a_person_with_too_many_messages_waits_and_no_other(app: App) -> None:
