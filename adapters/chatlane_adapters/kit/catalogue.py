@@ -61,7 +61,7 @@ def capabilities_table() -> str:
 
 
 def shown_capabilities() -> dict[str, dict[str, object]]:
-    """Return what agents see of the capabilities, by platform."""
+    """Return the capabilities that agents see, by platform."""
     return {
         capabilities.platform: {
             "longest_text": capabilities.text_limit.size,

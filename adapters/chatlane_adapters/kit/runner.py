@@ -105,7 +105,7 @@ async def _opened(
 
 
 def _keeper_of(platform: Platform, settings: AdapterSettings) -> FileKeeper | None:
-    """Return what fetches the files of messages; None if they stay on the platform."""
+    """Return the keeper of files; None if files stay on the platform."""
     command = settings.voice_command
     has_work = platform.media is not None or bool(command)
     if not platform.capabilities.has_readable_files or not has_work:

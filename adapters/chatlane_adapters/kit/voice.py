@@ -32,7 +32,7 @@ class VoiceCommand:
         self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def words(self, path: Path) -> str | None:
-        """Return what is said in a file; None if the command fails or finds no words."""
+        """Return the words of a file; None if the command fails or finds no words."""
         async with self._room:
             try:
                 async with asyncio.timeout(self._seconds):

@@ -276,7 +276,7 @@ class _SharedChannels:
         self._is_followed = self._front_end.has_state
 
     def values(self) -> dict[str, Any]:
-        """Return what the front end has in them."""
+        """Return the values that the front end has in them."""
         state = self._front_end.state
         return {name: state[name] for name in self._names if name in state}
 

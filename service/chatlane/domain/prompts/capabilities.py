@@ -17,7 +17,7 @@ _UNITS: Final = {"utf16": "characters", "code_points": "characters", "bytes": "b
 
 
 class ShownCapabilities(NamedTuple):
-    """What a platform can show of an answer.
+    """The capabilities of a platform that an answer uses.
 
     Attributes:
         longest_text: The longest text of one message, in `unit`.
@@ -34,7 +34,7 @@ class ShownCapabilities(NamedTuple):
     has_member_list: bool
 
     def described(self) -> str:
-        """Return what an agent should know before it writes an answer."""
+        """Return the facts that an agent should know before it writes an answer."""
         choices = "buttons" if self.has_buttons else "numbered lines"
         changes = "can be edited" if self.has_edits else "cannot be changed"
         return (
