@@ -18,7 +18,10 @@ def main() -> None:
     elif before is signal.default_int_handler:
         # 130 is what a shell reports after Ctrl-C. A process in the background ignores SIGINT.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    # This import takes up to a second, in which a signal may arrive.
+    # These imports take up to a second, in which a signal may arrive.
+    from chatlane.garbage import collect_rarely_from_the_start
+
+    collect_rarely_from_the_start()
     from chatlane.cli.commands import app
 
     if not _SERVICES.intersection(sys.argv[1:2]):

@@ -96,6 +96,27 @@ def test_help_imports_no_server_and_no_broker() -> None:
     assert ended.stdout.decode().strip() == "[]"
 
 
+def test_a_command_imports_no_other() -> None:
+    """A process that serves must start soon, and most of its start are imports."""
+    program = (
+        "import sys; from chatlane.cli.commands import app; "
+        "app(['console', '--help'], standalone_mode=False); "
+        "print([m for m in ('chatlane.cli.serve', 'chatlane_adapters', 'chatlane_bridges', "
+        "'chatlane_client', 'chatlane_schemas', 'nats') if m in sys.modules])"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)  # noqa: S603
+
+    assert ended.stdout.decode().splitlines()[-1] == "[]"
+
+
+def test_a_command_that_there_is_not_is_refused_and_the_next_one_named(cli: CliRunner) -> None:
+    refused = cli.invoke(app, ["sesions"])
+
+    assert refused.exit_code == 2
+    assert "Did you mean 'sessions'?" in refused.output
+
+
 def test_a_person_need_not_stand_on_the_command_line(cli: CliRunner) -> None:
     asked = cli.invoke(app, ["people", "erase", "-"], input="telegram/bot/1087968824\nn\n")
     assert asked.exit_code == 1

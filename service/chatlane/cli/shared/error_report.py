@@ -15,12 +15,6 @@ from typing_extensions import override
 
 from chatlane.errors import ChatlaneError, SchemaMismatchError
 from chatlane.observability.logs import configure_logging
-from chatlane_client.errors import (
-    ChatlaneClientError,
-    RefusedRequestError,
-    SessionNotFoundError,
-    TransientError,
-)
 
 FAILED: Final = 1
 WRONG_SETTINGS: Final = 2
@@ -52,16 +46,27 @@ class ReportingGroup(TyperGroup):
             # The reader of the output, such as `head`, has exited.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from exc
-        except (ChatlaneError, ChatlaneClientError, OSError) as exc:
+        except KeyboardInterrupt as exc:
+            raise typer.Exit(INTERRUPTED) from exc
+        except typer.Exit:
+            # Nothing to look for among the expected errors.
+            raise
+        except _expected_errors() as exc:
             for line in _lines(exc):
                 typer.secho(f"chatlane: {line}", err=True, fg=typer.colors.RED)
             raise typer.Exit(_exit_code(exc)) from exc
-        except KeyboardInterrupt as exc:
-            raise typer.Exit(INTERRUPTED) from exc
+
+
+def _expected_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that are reported; only an error is worth the import of the client."""
+    from chatlane_client.errors import ChatlaneClientError
+
+    return ChatlaneError, ChatlaneClientError, OSError
 
 
 def _lines(error: Exception) -> Iterator[str]:
     from chatlane.config.settings import SettingsError
+    from chatlane_client.errors import RefusedRequestError, SessionNotFoundError
 
     match error:
         case SettingsError():
@@ -78,6 +83,7 @@ def _lines(error: Exception) -> Iterator[str]:
 
 def _exit_code(error: Exception) -> int:
     from chatlane.config.settings import SettingsError
+    from chatlane_client.errors import RefusedRequestError, SessionNotFoundError, TransientError
 
     match error:
         case SettingsError():
