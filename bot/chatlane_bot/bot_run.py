@@ -284,7 +284,7 @@ def _programs(directory: DataDirectory, config: BotConfig, bot: Bot) -> list[Pro
         ),
         Program(
             "worker",
-            ["-m", "chatlane_bot.model_worker", str(directory.bot_toml)],
+            ["-m", "chatlane_bot.worker_process", str(directory.bot_toml)],
             directory.logs,
             {"CHATLANE_CONFIG": toml},
         ),

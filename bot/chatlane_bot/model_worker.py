@@ -3,12 +3,10 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic_ai import Agent, ModelSettings
@@ -26,7 +24,6 @@ from chatlane_bot.bot_config import (
     ModelTable,
     ToolTable,
     key_variable,
-    read_bot_config,
     read_secret,
 )
 from chatlane_client import TitleMaker, TurnWorker
@@ -188,18 +185,3 @@ async def serve(config: BotConfig, environment: Mapping[str, str], *, has_health
             asyncio.get_running_loop().add_signal_handler(number, worker.stop)
         _log.info("worker_started", agent=AGENT)
         await worker.run()
-
-
-def main(arguments: list[str]) -> int:
-    """Serve the bot that a bot.toml describes: `model_worker.py FILE [--health]`."""
-    try:
-        config = read_bot_config(Path(arguments[0]))
-        asyncio.run(serve(config, os.environ, has_health="--health" in arguments))
-    except BotConfigError as exc:
-        sys.stderr.write(f"{exc}\n")
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
