@@ -67,7 +67,7 @@ def preload(arguments: Sequence[str]) -> None:
     if arguments[:1] == ["adapter"]:
         # Its library takes seconds.
         modules.append(f"chatlane_adapters.{arguments[1]}.adapter")
-    CONTEXT.set_forkserver_preload(modules)
+    CONTEXT.set_forkserver_preload([*modules, "tests.support.service.settled_memory"])
 
 
 class _Handle:
