@@ -815,7 +815,7 @@ async def read_all(api: Api, number: int) -> list[TranscriptEntry]:
     before = None
     while True:
         reply = await api.load(number, **({} if before is None else {"before_seq": before}))
-        if code(reply) is ApiErrorCode.UNAVAILABLE:
+        if reply.error is not None and reply.error.code is ApiErrorCode.UNAVAILABLE:
             # On a busy machine a large page takes longer than a request may; clients repeat it.
             continue
         assert reply.error is None, reply.error
