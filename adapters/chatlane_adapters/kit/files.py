@@ -46,7 +46,7 @@ class FileKeeper:
         platform: Reads them.
         media: Keeps them; None leaves them on the platform.
         voice: Turns voice messages into words; None leaves them as files.
-        max_bytes: Size of the largest voice message.
+        max_bytes: Size of the largest file.
     """
 
     def __init__(
@@ -103,24 +103,33 @@ class FileKeeper:
     async def _fetched(self, event: InboundEvent) -> tuple[tuple[Attachment, ...], str | None]:
         """Return the files of a message, and the words of its voice messages.
 
-        A file that cannot be kept stays where it is, or is missing if it has no address there.
+        A file that cannot be kept stays where it is, or is missing if it has no address there and
+        agents expect it in the store.
         """
         files: list[Attachment] = []
         words: list[str] = []
         for file in event.attachments:
             try:
-                if self._voice is not None and self._is_spoken(event, file):
-                    kept, spoken = await self._listen(event, file, self._voice)
-                    words += [] if spoken is None else [spoken]
-                else:
-                    kept = await self._keep(event, file, self._platform.content(event, file))
+                kept, spoken = await self._fetch(event, file)
             except Exception as error:  # noqa: BLE001 - any error of a platform or of a store
                 # Without its text, which may contain an address with a token.
                 _log.warning("file_not_kept", extra={"error": type(error).__name__})
-                files += [] if file.url is None else [file]
+                files += [file] if file.url is not None or self._media is None else []
             else:
                 files.append(kept)
+                words += [] if spoken is None else [spoken]
         return tuple(files), "\n".join(words) or None
+
+    async def _fetch(self, event: InboundEvent, file: Attachment) -> tuple[Attachment, str | None]:
+        """Return a file as it is kept, and its words."""
+        is_spoken = self._is_spoken(event, file)
+        if self._media is None and not is_spoken:
+            return file, None
+        if (file.size_bytes or 0) > self._max_bytes:
+            raise MediaRefusedError("the file is too large")
+        if self._voice is not None and is_spoken:
+            return await self._listen(event, file, self._voice)
+        return await self._keep(event, file, self._platform.content(event, file)), None
 
     async def _listen(
         self, event: InboundEvent, file: Attachment, voice: VoiceCommand

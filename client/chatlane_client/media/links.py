@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from time import time
 from typing import Final
 from urllib.parse import quote
@@ -32,10 +33,17 @@ def link_secret(directory: Path) -> bytes:
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "link-secret"
-    with suppress(FileExistsError):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(file, "wb") as writing:
-            writing.write(secrets.token_bytes(_SECRET_BYTES))
+    if path.exists() and path.stat().st_size != _SECRET_BYTES:
+        # A process was killed while it wrote it; nobody could check links that it signs.
+        path.unlink(missing_ok=True)
+    if not path.exists():
+        with NamedTemporaryFile(dir=directory) as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+            # The file has its content once it has its name: another process may read it at once.
+            with suppress(FileExistsError):
+                os.link(file.name, path)
     return path.read_bytes()
 
 

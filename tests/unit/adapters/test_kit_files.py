@@ -108,6 +108,11 @@ async def test_a_file_that_cannot_be_kept_stays_at_its_address_or_is_missing(
     assert brought.attachments == (LINK,)
 
 
+async def test_a_file_that_is_said_to_be_too_large_is_not_fetched(store: MediaStore) -> None:
+    large = PHOTO.model_copy(update={"size_bytes": LIMIT + 1})
+    assert (await keeper(store).files_of(message(large))).attachments == ()
+
+
 async def test_words_come_with_the_voice_message_with_and_without_a_store(
     store: MediaStore,
 ) -> None:
@@ -129,9 +134,8 @@ async def test_a_voice_message_without_words_is_a_file(store: MediaStore, comman
 async def test_a_voice_message_that_is_too_large_has_no_words() -> None:
     files = Files()
     files.voice = b"x" * (LIMIT + 1)
-    at_an_address = VOICE.model_copy(update={"url": "https://files.test/v"})
-    brought = await keeper(None, "cat $0", files).files_of(message(at_an_address))
-    assert (brought.text, brought.attachments) == (None, (at_an_address,))
+    brought = await keeper(None, "cat $0", files).files_of(message(VOICE))
+    assert (brought.text, brought.attachments) == (None, (VOICE,))
 
 
 async def test_an_edit_has_its_files_where_they_have_no_address(store: MediaStore) -> None:

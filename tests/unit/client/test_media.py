@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Barrier
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -132,6 +134,26 @@ async def test_without_a_place_no_file_is_kept() -> None:
 def test_the_secret_of_links_stays(tmp_path: Path) -> None:
     assert link_secret(tmp_path / "new") == link_secret(tmp_path / "new")
     assert (tmp_path / "new" / "link-secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_processes_that_begin_together_have_the_same_secret(tmp_path: Path) -> None:
+    directory, count = tmp_path / "new", 16
+    barrier = Barrier(count)
+
+    def secret() -> bytes:
+        barrier.wait()
+        return link_secret(directory)
+
+    with ThreadPoolExecutor(count) as threads:
+        found = {made.result() for made in [threads.submit(secret) for _ in range(count)]}
+    [shared] = found
+    assert len(shared) == 32
+    assert [path.name for path in directory.iterdir()] == ["link-secret"]
+
+
+def test_a_secret_that_a_killed_process_left_empty_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "link-secret").touch()
+    assert len(link_secret(tmp_path)) == 32
 
 
 async def test_an_object_store_gets_the_type_and_signs_links(
