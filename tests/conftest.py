@@ -20,7 +20,7 @@ from tests.support.servers.backends import (
     open_test_nats,
     open_test_postgres,
 )
-from tests.support.servers.databases import migrated, open_database
+from tests.support.servers.databases import execute, migrated, open_database
 
 if TYPE_CHECKING:
     from xdist.remote import Producer  # type: ignore[import-untyped]
@@ -208,6 +208,8 @@ async def template_database(postgres_server: RunningPostgres) -> AsyncIterator[s
     """Name of a migrated database that nobody connects to."""
     async with open_database(postgres_server.url) as name:
         await migrated(postgres_server.dsn(name))
+        # Its first connection writes a file of the catalog, which copies of the database have then.
+        await execute(postgres_server.dsn(name), "SELECT 1")
         yield name
 
 

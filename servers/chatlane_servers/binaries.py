@@ -71,12 +71,16 @@ def unprivileged_identity() -> Identity | None:
 
 
 @contextlib.contextmanager
-def server_directory(prefix: str = "chatlane-") -> Iterator[Path]:
+def server_directory(prefix: str = "chatlane-", parent: Path | None = None) -> Iterator[Path]:
     """Make a data directory that servers can use under any user, and remove it at the end.
 
     Others can pass through it but not list it.
+
+    Args:
+        prefix: Of its name.
+        parent: Where it is made; by default where temporary files are.
     """
-    path = Path(tempfile.mkdtemp(prefix=prefix))
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     try:
         path.chmod(0o711)
         yield path

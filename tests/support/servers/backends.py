@@ -17,10 +17,10 @@ from typing import Protocol, TypeVar
 import nats
 from typing_extensions import override
 
-from chatlane_servers.binaries import server_directory
 from chatlane_servers.embedded import open_nats, open_postgres
 from tests.support.servers import containers
 from tests.support.servers.databases import with_database
+from tests.support.servers.memory_directory import open_memory_directory
 
 ContainerT = TypeVar("ContainerT", bound=containers.ContainerServer)
 
@@ -92,7 +92,7 @@ async def open_test_nats(backend: Backend) -> AsyncIterator[RunningServer]:
         async with _contained(containers.NatsContainer()) as server:
             yield server
     else:
-        with server_directory() as directory:
+        with open_memory_directory() as directory:
             async with open_nats(directory / "nats") as server:
                 yield server
 
@@ -107,7 +107,7 @@ async def open_test_postgres(backend: Backend) -> AsyncIterator[RunningPostgres]
             yield server
     else:
         programs = os.environ.get("CHATLANE_TEST_POSTGRES_PROGRAMS")
-        with server_directory() as directory:
+        with open_memory_directory() as directory:
             path = directory / "postgres"
             async with open_postgres(path, programs=Path(programs) if programs else None) as server:
                 yield server

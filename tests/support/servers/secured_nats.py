@@ -27,9 +27,9 @@ from chatlane.config.nats_users import (
 )
 from chatlane.nats.connection import Bus, BusOptions
 from chatlane_devkit.contract import ACCOUNTS, REPOSITORY, USERS
-from chatlane_servers.binaries import server_directory
 from chatlane_servers.embedded import NatsServer, open_nats
 from tests.support.eventually import eventually
+from tests.support.servers.memory_directory import open_memory_directory
 from tests.support.servers.nats_cluster import open_nats_cluster
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ async def open_secured_nats(
     changed: Callable[[str], str] = lambda config: config,
 ) -> AsyncIterator[SecuredNats]:
     """Run a server with the shipped configuration, or with what is made of it."""
-    with server_directory() as directory:
+    with open_memory_directory() as directory:
         (directory / "nats").mkdir()
         _prepare(directory, changed)
         async with open_nats(directory / "nats", extra_config='include "accounts.conf"') as server:
@@ -175,7 +175,7 @@ async def open_secured_cluster(
     changed: Callable[[str], str] = lambda config: config,
 ) -> AsyncIterator[list[SecuredNats]]:
     """Run three servers of one cluster with it."""
-    with server_directory() as directory:
+    with open_memory_directory() as directory:
         (directory / "nats").mkdir()
         _prepare(directory, changed)
         config = 'include "../nats/accounts.conf"'
