@@ -143,7 +143,7 @@ define run_parts
 endef
 
 .PHONY: test
-test: $(READY) ## Run the tests that need no Docker engine on real servers, in about 10 minutes
+test: $(READY) ## Run the tests that need no Docker engine on real servers, in about 12 minutes
 	$(call run_parts,together alone)
 
 .PHONY: test-slow

@@ -132,7 +132,7 @@ def _print_plan(config: pytest.Config) -> None:
     together, alone = counts.get("together", 0), counts.get("alone", 0)
     reporter.write_line(
         f"make test: {together + alone} tests in 2 parts: {together} that share the machine, then "
-        f"{alone} that need it alone; about 10 minutes on 2 idle cores. "
+        f"{alone} that need it alone; about 12 minutes on 2 idle cores. "
         f"`make test-all` runs {counts.get('sweeps', 0) + counts.get('slow', 0)} more."
     )
 
